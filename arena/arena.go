@@ -137,8 +137,8 @@ func (a *Arena) Locals() int { return len(a.locals) }
 // concurrent use, even with Close.
 func (a *Arena) Pages() Pages { return a.pages }
 
-// Fallback returns why the memory is no better: the errors of the kinds that PagesAuto tried before Pages. It
-// is nil if there were none.
+// Fallback returns why the memory is no better: the errors of the kinds that PagesAuto tried first. It is nil if
+// there were none.
 func (a *Arena) Fallback() error { return a.fallback }
 
 // Unbound returns why no Local is bound to a node on a machine with several nodes. It is nil if Locals are

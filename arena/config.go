@@ -25,7 +25,7 @@ const (
 // MaxLocals is the most Locals that an arena has.
 const MaxLocals = 4096
 
-// maxSize is the largest Size: a slice's length and 32-bit unit numbers allow no more.
+// maxSize is the largest Size: the length of a slice, and units with numbers of 32 bits, allow no more.
 const maxSize = min(1<<40, 1<<(bits.UintSize-2))
 
 // Config sets up an arena. The zero value, and nil, mean the defaults.
@@ -46,11 +46,9 @@ type Config struct {
 	// RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK; New fails beyond that.
 	Mlock bool
 
-	// Nodes is the NUMA node of each Local: its slots are bound to that node, and the binding is checked. With
-	// nil, Locals are spread over the nodes on which the process may run; see Local.Node. Then nothing is bound
-	// if there is only one node or if binding fails (Arena.Unbound says why). If Nodes is set, even a single
-	// node is bound, and New fails if that is not possible. A Local with -1 is not bound; if all are -1,
-	// nothing is bound.
+	// Nodes is the NUMA node of each Local: its slots are bound to that node, and New fails if they cannot be. A
+	// Local with -1 is not bound. With nil, Locals are spread over the nodes on which the process may run, see
+	// Local.Node; then nothing is bound if there is only one node, or if binding fails (Arena.Unbound says why).
 	Nodes []int
 }
 

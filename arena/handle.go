@@ -5,9 +5,9 @@ import "math/bits"
 // A Handle names a slot in use, by its position in units of MinSlot and the slot's generation. To the garbage
 // collector it is a plain number. The zero Handle names no slot.
 //
-// A handle is refused once its slot was put, even if the slot is out again, in another size or another Local.
-// Generations have 32 bits: a stale handle is accepted by mistake only after exactly 4,294,967,295 further
-// leases of the same place, or a multiple of that.
+// A handle is refused once its slot was put, even if the place is out again, in another size or another Local.
+// Generations have 32 bits: a stale handle is accepted by mistake only after exactly 4,294,967,295 further leases
+// of the same place, or a multiple of this.
 type Handle uint64
 
 func handleOf(unit, generation uint32) Handle { return Handle(generation)<<32 | Handle(unit) }

@@ -153,9 +153,8 @@ func (l *Local) refill(c class) (int32, error) {
 }
 
 // emptied is called after the last slot of a chunk was put. It keeps the chunk, or gives it back if the Local
-// already has an empty one. A kept chunk stays on the list of its class only if it is the only one with room.
-// Otherwise it leaves the list: chunks in use are filled first, so that the empty chunk may serve another
-// class.
+// already has an empty one. If other chunks of its class have room, a kept chunk leaves the list of the class:
+// they are filled first, and the empty chunk may serve another class.
 func (l *Local) emptied(n int32) {
 	if l.empty != none {
 		l.unlist(n)
@@ -193,10 +192,10 @@ func (l *Local) trim() {
 	l.Flush()
 }
 
-// Release puts the slot that contains the first byte of piece. It is for receivers of memory without its
-// handle, such as a vecio.Writer. If the piece is in no slot in use of this Local, nothing changes, and
-// [Stats].Stale counts it. If the slot was put and handed out again, Release cannot know: so call either
-// Release or Put, exactly once.
+// Release puts the slot that contains the first byte of piece. It is for those who have the memory but not its
+// handle, such as a vecio.Writer. If this Local has no such slot in use, nothing changes, and [Stats].Stale counts
+// it. Release does not notice that the slot was put and handed out again: so call either Release or Put, exactly
+// once.
 func (l *Local) Release(piece []byte) {
 	h, ok := l.handleOf(piece)
 	if !ok {

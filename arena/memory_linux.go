@@ -158,9 +158,9 @@ func (m *memory) unmap() error {
 	return os.NewSyscallError("munmap", sys.Munmap(whole))
 }
 
-// place returns the node of each Local, or nil if nothing is to be bound: the wanted nodes, or if there are
-// none, in turn the nodes with CPUs on which this process may have memory, unless there is only one. The error
-// says why those nodes could not be found.
+// place returns the node of each Local, or nil if nothing is to be bound. If none are wanted, it takes in turn the
+// nodes with CPUs on which this process may have memory, unless there is only one. The error says why these nodes
+// could not be found.
 func place(locals int, wanted []int) ([]int, error) {
 	if wanted != nil {
 		return wanted, nil

@@ -3,9 +3,9 @@
 // popping are loads and stores; the kernel is asked only when the consumer has said
 // that it sleeps, and then by one write to an eventfd.
 //
-// It is better than an eventfd if events come in batches or have contents: an event takes 0.03 to 0.04 of an
-// eventfd's time. It is no better if every event finds the consumer asleep: 1.07 of the time. docs/library.md
-// has the measurements.
+// It is better than an eventfd if events come in batches (an event takes 0.03 to 0.04 of an eventfd's time) or
+// have contents. It is no better if every event finds the consumer asleep: 1.07 of the time. docs/library.md has
+// the measurements.
 //
 // The memory is a sealed memfd, so that no process can cut it short and have a reader killed by SIGBUS.
 // Whatever else a peer writes into it, out of malice or because it crashed, this side reports ErrCorrupt, or

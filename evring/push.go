@@ -6,8 +6,8 @@ import "runtime"
 // has won. So many losses in a row mean that a peer manipulates the tail.
 const maxClaims = 1 << 12
 
-// Push appends a copy of an event. It returns ErrFull if there is no room now (or if thousands of other
-// producers took each place first), ErrTooLong if the event can never fit, and otherwise the result of Err.
+// Push appends a copy of an event. It returns ErrFull if there is no room now (or if other producers were faster
+// thousands of times), ErrTooLong if the event can never fit, and otherwise the result of Err.
 func (r *Ring) Push(event []byte) error {
 	one := [1][]byte{event}
 	_, err := r.PushBatch(one[:])
@@ -55,8 +55,7 @@ func (r *Ring) claim(want int) (pos uint64, n int, err error) {
 	return 0, 0, ErrFull
 }
 
-// room returns how many of want events there is room for at the tail pos, or a negative number if the tail has
-// moved meanwhile.
+// room returns how many of want events fit at the tail pos, or a negative number if the tail has moved meanwhile.
 func (r *Ring) room(pos uint64, want int) (int, error) {
 	used := pos - r.headSeen.Load()
 	if used > r.slots || used+uint64(want) > r.slots {

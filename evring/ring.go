@@ -59,9 +59,9 @@ type Config struct {
 	// Slots is how many events fit. It must be a power of two. 0 means DefaultSlots.
 	Slots int
 
-	// SlotSize is the memory of one event in bytes, 8 more than the largest event (see EventSize). It is a
-	// multiple of CacheLine, so that no two events share a cache line, or 16 or 32, which are faster for many
-	// events on a quiet machine. 0 means DefaultSlotSize.
+	// SlotSize is the memory of one event in bytes, 8 more than the largest event (see EventSize): a multiple of
+	// CacheLine, so that no two events share a cache line; or 16 or 32, which are faster for many events on a
+	// quiet machine. 0 means DefaultSlotSize.
 	SlotSize int
 
 	// Producers says how many goroutines and processes may push.
@@ -175,8 +175,8 @@ func (r *Ring) fail(state uint32) error {
 	return states[r.state.Load()]
 }
 
-// Err returns the result of every push and pop from now on: nil, ErrClosed, or an error that matches
-// ErrCorrupt.
+// Err returns the error with which every push and pop fails from now on: ErrClosed, or an error that matches
+// ErrCorrupt. nil: they do not.
 func (r *Ring) Err() error { return states[r.state.Load()] }
 
 // EventSize returns how many bytes an event may have.

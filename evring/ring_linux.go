@@ -78,10 +78,10 @@ func makeMemory(memfd int, s shape) (memory, error) {
 // Open joins a ring that another Ring has made, most often in another process, by its two descriptors. The new
 // Ring owns both; if Open fails, the caller still owns them.
 //
-// Open trusts neither: the memfd must have ordinary pages, be sealed (ErrUnsealed), and be exactly as long as
-// its header says, which must make sense (ErrCorrupt); the eventfd must not block. O_NONBLOCK is shared with
-// other holders of the eventfd: a peer that clears it and then fills the counter can make a goroutine that
-// wakes the consumer wait, in a write through the scheduler.
+// Open trusts neither: the memfd must have ordinary pages, be sealed (ErrUnsealed), and be exactly as long as its
+// header says, which must make sense (ErrCorrupt); the eventfd must not block. All holders of the eventfd share
+// its O_NONBLOCK: a peer that clears it and then fills the counter can make a goroutine wait that wakes the
+// consumer, in a write through the scheduler.
 func Open(memfd, eventfd int) (*Ring, error) {
 	if err := checkEventfd(eventfd); err != nil {
 		return nil, fmt.Errorf("penstock: evring: open: %w", err)

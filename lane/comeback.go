@@ -69,10 +69,9 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	}
 }
 
-// MayLeave lets a session that was kept in user space leave it again. The lane may have kept the session there
-// because of certain packets: packets that it does not translate, such as fragments, or packets that the
-// sockets refused, such as forged packets outside their windows. Such a session is prepared again. MayLeave
-// does not arm a session of an [Owner].
+// MayLeave lets a session that was kept in user space leave it again. That holds also if the lane has kept it
+// because of packets: some that it does not translate, such as fragments, or that the sockets refused, such as
+// forged packets outside their windows. An [Owner] still has to arm its session.
 func (s *Session) MayLeave() {
 	s.mu.Lock()
 	s.set(kept, false)

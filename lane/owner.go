@@ -261,7 +261,7 @@ func (s *Session) leaveSockets(sockets [2]int) {
 	s.departed()
 }
 
-// Release ends a session that has ended in user space, or is to stay there. If it returns true, the lane does
+// Release gives up a session that has ended in user space, or is to stay there. If it returns true, the lane does
 // not call the owner any more, and the sockets belong to the owner.
 //
 // If it returns false, either the session has left, and the owner must call Leave, or it has ended in another
@@ -410,7 +410,7 @@ type batch struct {
 	ended     []uint32    // slots that a CPU may still use; free after a grace period
 }
 
-// wait waits for grace periods. One period serves everything that asked for it while the previous one lasted.
+// wait waits for grace periods. One period serves all that was asked for during the previous one.
 func (l *Lane) wait() {
 	for {
 		select {

@@ -83,8 +83,8 @@ func (s *Session) began() int64 {
 	return int64(s.record().Began())
 }
 
-// since returns when the lane last moved bytes in user space, when the session came back, or when it ended,
-// whichever was last. If none of these has happened, it returns when the session was joined. It needs the lock.
+// since returns when the session was joined, when the lane last moved bytes in user space, when the session came
+// back, or when it ended: the last of these. It needs the lock.
 func (s *Session) since() int64 {
 	if s.more != nil && s.more.since != 0 {
 		return s.more.since
@@ -314,7 +314,7 @@ func (s *Session) bytes() (n [2]uint64) {
 	return s.count(translate.Delivered)
 }
 
-// carried returns the number of delivered bytes and of bytes that are not acknowledged yet. It needs the lock.
+// carried returns the delivered bytes plus the bytes that are not acknowledged yet. It needs the lock.
 func (s *Session) carried() (n [2]uint64) {
 	return s.count(translate.Carried)
 }
@@ -709,8 +709,8 @@ func (s *Session) view() (v View) {
 	return v
 }
 
-// halfEnded returns the direction of a session in the lane that has ended first, and returns it only once. It
-// returns -1 if no direction has ended, or if that was returned before.
+// halfEnded returns, once, the direction of a session in the lane that has ended first. It returns -1 if none has
+// ended, or if it was returned before.
 func (s *Session) halfEnded() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -220,12 +220,11 @@ type stall struct {
 	round   uint32 // the last sweep that found it
 }
 
-// over reports whether a stall has lasted longer than timeout, although the sender sends the bytes again, as
-// every sender does without an acknowledgement. If the sender does not, the session goes on: a damaged segment,
-// which no endpoint has taken, may have raised the number of sent bytes in a session at rest. The sender must
-// repeat the bytes that the endpoint has to acknowledge next: a sender that repeats only later bytes waits for
-// itself. For a FIN without data, over reports whether the sender has sent packets since, and the other
-// endpoint has sent none.
+// over reports whether a stall has lasted longer than timeout, although the sender sends the bytes again, as every
+// sender does without an acknowledgement. If the sender does not, the session goes on: a damaged segment, which no
+// endpoint has taken, may have raised the number of sent bytes in a session at rest. The sender must repeat the
+// bytes that the endpoint has to acknowledge next: a sender that repeats only later bytes waits for itself. For a
+// FIN without data it is enough that the sender has sent packets since, and the other endpoint none.
 func (st *stall) over(f, o *translate.Flow, packets [2]uint64, at int64, timeout time.Duration) bool {
 	switch {
 	case at-st.since <= int64(timeout):
@@ -290,10 +289,10 @@ func (l *stalls) next() {
 	l.round++
 }
 
-// Idle returns the time since bytes were last moved in user space, or since a packet was last carried in the
-// lane. The lane knows of bytes in user space only if it relays them itself, for sessions of Join and adopted
-// sessions. For a session of an [Owner] in user space, Idle counts from the beginning, like [Session.Age], or
-// from the last return to user space. To end a session that has been idle for too long, call [Session.Reset].
+// Idle returns the time since bytes were last moved in user space, or since a packet was last carried in the lane.
+// In user space the lane knows of bytes only if it relays them itself. For a session of an [Owner] in user space,
+// Idle counts from the beginning, like [Session.Age], or from the last return to user space. To end a session that
+// has been idle for too long, call [Session.Reset].
 func (s *Session) Idle() time.Duration {
 	if s.lane() == nil {
 		return 0

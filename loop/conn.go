@@ -18,10 +18,10 @@ import (
 	"time"
 )
 
-// ErrIdle is returned by the handler of a [Server] to wait for the client without keeping anything: the
-// handler's coroutine ends, and the handler is called again when bytes, the end of file or an error come, or
-// when the read deadline has passed. If it took bytes and left some, it is called again at once. A handler that
-// has taken none ends with [ErrBufferFull] if 65,536 are left.
+// ErrIdle is returned by the handler of a [Server] to wait for the client without keeping anything: the handler's
+// coroutine ends, and the handler is called again when bytes, the end of file or an error come, or when the read
+// deadline has passed. If it took bytes and left some, it is called again at once. If it took none, and 65,536 are
+// buffered, the connection ends with [ErrBufferFull].
 var ErrIdle = errors.New("the handler waits for the client, without a coroutine")
 
 // ErrBufferFull is wrapped by the error of a [Conn.Peek], [Conn.Next] or [Conn.More] that would have to buffer
@@ -171,9 +171,9 @@ func (c *Conn) Next(n int) ([]byte, error) {
 	return p, nil
 }
 
-// More reads what has come behind the bytes that Buffered returns, and waits until there is something. A
-// handler that was called for bytes, see [ErrIdle], already has them: then its first More does nothing. More
-// fails as a Read does, with io.EOF at the end, or with [ErrBufferFull] if 65,536 bytes are buffered.
+// More waits for further bytes, and adds them to those that Buffered returns. A handler that was called for bytes,
+// see [ErrIdle], already has them: then its first More does nothing. More fails as a Read does, with io.EOF at the
+// end, or with [ErrBufferFull] if 65,536 bytes are buffered.
 func (c *Conn) More() error {
 	if c.fresh {
 		c.fresh = false
@@ -458,9 +458,8 @@ const (
 // buffers has the free buffers of 4, 8, 16, 32 and 64 KiB that no loop keeps.
 var buffers [5]sync.Pool
 
-// leases are the free buffers that a loop keeps, a few of each size. So the loop rarely has to make one after
-// the collector has emptied the pools: that needs more stack than a coroutine has, and a stack that has grown
-// does not shrink.
+// leases are the free buffers that a loop keeps, a few of each size, because the collector empties the pools. To
+// make a buffer needs more stack than a coroutine has, and a stack that has grown does not shrink.
 type leases [len(buffers)]struct {
 	n    int
 	kept [keptBuffers]*buffer
@@ -520,7 +519,7 @@ func (b *buffer) bytes() []byte {
 	return b.b[b.r:b.w:b.w]
 }
 
-// room returns a buffer with b's bytes and room for n bytes in all, at least for one more than b has.
+// room returns a buffer with b's bytes and room for n bytes in all, or for one more than b has if n is less.
 func (l *leases) room(b *buffer, n int) *buffer {
 	switch n = max(n, b.len()+1); {
 	case b == nil:
@@ -590,9 +589,9 @@ func (c *Conn) back() {
 }
 
 // Detach takes the connection off its loop for good. It returns a connection of package net that belongs to the
-// caller, and the bytes that were read from the client and not taken; the handler should then return. Detach
-// first flushes, which may wait; in a callback it returns ErrIdle if the kernel does not take all, and the
-// handler is called again when bytes come. It is for what the loop does not do, such as relay.Join:
+// caller, and the bytes that were read from the client and not taken; the handler should then return. Detach first
+// flushes, which may wait. In a callback it returns ErrIdle if the kernel does not take all; the handler is called
+// again when bytes come. Use it for what the loop does not do, such as relay.Join:
 //
 //	conn, ahead, err := c.Detach()
 //	...

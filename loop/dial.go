@@ -24,9 +24,9 @@ type DialConfig struct {
 	// which is about two minutes for TCP (tcp_syn_retries, tcp(7)).
 	Timeout time.Duration
 
-	// Source is the local address to connect from, if valid. The port is chosen when the peer's address is
-	// known (IP_BIND_ADDRESS_NO_PORT, ip(7)), so that each target can have as many connections from Source as
-	// there are ports.
+	// Source is the local address to connect from, if valid. The port is chosen at the connect
+	// (IP_BIND_ADDRESS_NO_PORT, ip(7)), so that each target can have as many connections from Source as there are
+	// ports.
 	Source netip.Addr
 
 	// Control is called with the new socket before it is bound or connected, to set options; network is "tcp4",
@@ -37,10 +37,10 @@ type DialConfig struct {
 // A Connector is notified of the end of a [Dial].
 type Connector interface {
 	// Connected is called on the loop's goroutine, once for each dial, possibly from within [Loop.Connect].
-	// Without an error fd is a connected socket that the connector now owns, and id its registration with the
-	// loop, with the which of the dial: give the socket its handler by [Loop.Hand]. events are the events so
-	// far. An error is an *os.SyscallError, os.ErrDeadlineExceeded, or the error of [DialConfig.Control]; then
-	// the socket is closed. d may be used for the next dial.
+	// Without an error fd is a connected socket that the connector now owns. It is registered with the loop as id:
+	// give it a handler by [Loop.Hand]. events are the events so far. An error is an *os.SyscallError,
+	// os.ErrDeadlineExceeded, or the error of [DialConfig.Control]; then the socket is closed. d may be used for
+	// the next dial.
 	Connected(d *Dial, fd int, id ID, events Events, err error)
 }
 
@@ -102,9 +102,10 @@ func (l *Loop) noteLocal(path string) {
 	localPaths.until[path] = l.Now() + int64(localTime)
 }
 
-// Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to
-// [Handler] for the connection. The loop does not wait for the file system of a path: unless all parts of the path were on
-// this machine's disks and in its memory within the last minute, a goroutine connects, one of at most four for a directory.
+// Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to the
+// [Handler] of the connection. The loop does not wait for the file system of a path: a goroutine connects, one of
+// at most four for a directory, unless all parts of the path were found on this machine's disks within the last
+// minute.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {
 		cfg = &DialConfig{}

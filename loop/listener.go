@@ -30,9 +30,9 @@ type Acceptor interface {
 type ListenerConfig struct {
 	Acceptor Acceptor
 
-	// Before is called before each attempt to accept a connection. It reports whether a connection is wanted,
-	// and reserves the resources to serve it; if none comes, they are kept for the next connection. An error is
-	// treated like an error of accept4(2). It may be nil.
+	// Before is called before each attempt to accept a connection. It reserves the resources to serve one; if none
+	// comes, they are kept for the next. Its error means that no connection is wanted, and is treated like an
+	// error of accept4(2). Before may be nil.
 	Before func() error
 
 	// PauseTime is how long accepting pauses after a failure; 0 means 100 ms.
@@ -47,8 +47,8 @@ var errBlocking = errors.New("the socket is blocking: set O_NONBLOCK first")
 // a Listener for the same socket: the kernel then wakes as few of them as it can (EPOLLEXCLUSIVE,
 // epoll_ctl(2)). Everything but Pauses belongs to the loop's goroutine.
 //
-// In one turn a Listener accepts as many connections as earlier turns suggest, and leaves the rest to the next
-// turn, by level-triggered readiness. So it rarely makes a call only to find the queue empty.
+// In one turn a Listener accepts as many connections as earlier turns suggest. If more are queued, the kernel
+// reports them again in the next turn. So it rarely makes a call only to find the queue empty.
 type Listener struct {
 	loop *Loop
 	cfg  ListenerConfig
@@ -65,9 +65,9 @@ type Listener struct {
 	pauses atomic.Int64
 }
 
-// Listen begins to accept on fd, a listening, non-blocking socket that still belongs to the caller: call
-// [Listener.Close], then close it. fd must stay non-blocking. That is a property of the open file, which
-// duplicates and other processes share; os.File.Fd makes it blocking.
+// Listen begins to accept on fd, a listening, non-blocking socket that still belongs to the caller: at the end
+// call [Listener.Close], then close fd. Until then fd must not be made blocking, as os.File.Fd does, even by
+// another process: duplicates share this property.
 func (l *Loop) Listen(fd int, cfg *ListenerConfig) (*Listener, error) {
 	if cfg == nil || cfg.Acceptor == nil || cfg.PauseTime < 0 {
 		return nil, fmt.Errorf("penstock: loop: listen: %w: write an Acceptor, and a PauseTime of 0 (%v) or more", ErrConfig, defaultPauseTime)
@@ -238,9 +238,9 @@ func (p *pauseEnd) Expired(*Timer) { (*Listener)(p).Retry() }
 // maxAccept bounds the connections that a listener accepts in one turn, because other handlers wait meanwhile.
 const maxAccept = 64
 
-// A batchSize is how many connections a listener accepts at a time: probably as many as are in the queue, found
-// out without a call. It starts at 1, doubles after several turns in a row with a full batch, and falls back
-// when the queue was found empty. After each doubling that was a mistake, the next one needs more such turns.
+// A batchSize is how many connections a listener accepts at a time: a guess of how many are queued, made without a
+// call. It starts at 1, doubles after several turns in a row with a full batch, and falls back when the queue was
+// found empty. After each doubling that was a mistake, the next one needs more such turns.
 type batchSize struct {
 	size  int
 	full  int   // turns in a row with a full batch

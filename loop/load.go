@@ -10,10 +10,10 @@ const (
 	// long enough to see several bulk flows at once, even if each is served only every ten milliseconds.
 	loadWindow = int64(32e6)
 
-	// A loop takes SCHED_BATCH if in a window it serves batchDescriptors descriptors, more than one session
-	// has, and works a tenth of the time. It gives SCHED_BATCH up if it serves fewer, or works half of that.
-	// With a single session nothing gathers while the thread waits for its CPU; and a loop that rarely works
-	// costs other threads little when it takes their CPU.
+	// A loop takes SCHED_BATCH if in a window it serves batchDescriptors descriptors, more than one session has,
+	// and works a tenth of the time. It gives SCHED_BATCH up if it serves fewer, or works half of that. With a
+	// single session nothing gathers while the thread waits for its CPU, and a loop that rarely works costs other
+	// threads little.
 	batchDescriptors = 3
 	batchShare       = 10
 )
@@ -85,9 +85,8 @@ func (l *load) judge(span int64) {
 // until the loop looks.
 const followEvery = 16
 
-// sleep is called before a loop under SCHED_BATCH sleeps, and returns the timeout to use. It shortens a long
-// timeout to end soon after the window, so that an idle loop leaves SCHED_BATCH before the next event comes. A
-// loop that works from time to time keeps its timeout.
+// sleep is called before a loop under SCHED_BATCH sleeps, and returns the timeout to use. It makes a long timeout
+// end soon after the window, so that an idle loop leaves SCHED_BATCH before the next event comes.
 func (l *load) sleep(now, timeout int64) int64 {
 	if l.unseen--; l.unseen < 0 {
 		l.follow()

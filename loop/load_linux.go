@@ -51,8 +51,8 @@ func (l *load) leave() {
 	l.batch, l.tid, l.threads = false, 0, l.threads[:0]
 }
 
-// hold gives a thread SCHED_BATCH if its policy is SCHED_OTHER. A thread that already has SCHED_BATCH counts
-// too, unless the program sets policies: another loop holds it, or a thread with the policy has started it.
+// hold gives a thread SCHED_BATCH if its policy is SCHED_OTHER. Unless the program sets policies, a thread that
+// already has SCHED_BATCH counts too: it was held by another loop, or started by such a thread.
 func hold(tid int, owned bool) error {
 	batched.Lock()
 	defer batched.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/closed"
 )
 
-// ErrStale is returned for an [ID] whose registration has ended.
+// ErrStale is returned for a stale [ID]: its registration has ended.
 var ErrStale = errors.New("penstock: loop: the registration has ended")
 
 // ErrClosed is returned by a closed loop. It matches os.ErrClosed.
@@ -29,16 +29,16 @@ type Config struct {
 	// each event.
 	BusyPoll time.Duration
 
-	// KeepPolicy makes the loop leave its thread's scheduling policy alone. Otherwise the loop changes the
-	// policy from SCHED_OTHER to SCHED_BATCH, see sched(7), while it works for a tenth of the time and serves
-	// three descriptors or more, not counting listeners. Then the thread does not take a busy CPU from another
-	// thread, but waits for it up to a time slice, and afterwards has more to do at once. This saves much CPU
-	// on a busy machine. A thread with any other policy when Run is called keeps that policy. A process or
-	// thread inherits SCHED_BATCH from the thread that starts it (sched(7)).
+	// KeepPolicy makes the loop leave its thread's scheduling policy alone. Otherwise the loop changes the policy
+	// from SCHED_OTHER to SCHED_BATCH, see sched(7), while it works for a tenth of the time and serves three
+	// descriptors or more, not counting listeners. Then the thread does not take a busy CPU from another thread.
+	// It waits, for up to a time slice, and then has more to do at once, which saves much CPU on a busy machine. A
+	// thread that has any other policy when Run is called keeps it. A process or thread inherits SCHED_BATCH from
+	// the thread that starts it (sched(7)).
 	KeepPolicy bool
 
-	// TurnCPU measures the CPU time of turns, for Stats.Overruns. It costs six system calls a turn. The CPU
-	// time of a turn is not known if the loop moves to another thread in the middle.
+	// TurnCPU measures the CPU time of turns, for Stats.Overruns, by six system calls a turn. It misses a turn in
+	// which the loop moves to another thread.
 	TurnCPU bool
 
 	// Now is the clock: nanoseconds that never go backwards. Nil means the system's clock. A caller that
@@ -148,9 +148,9 @@ func (l *Loop) Now() int64 {
 	return l.clock()
 }
 
-// Behind returns how long the events of this turn may have waited for the loop: the time from the beginning of
-// the previous turn to the beginning of this one, or 0 if the loop has slept in between. It does not include
-// the time that a sleeping loop waited for a CPU. It belongs to the loop's goroutine.
+// Behind returns how long the events of this turn may have waited for the loop: the time since the previous turn
+// began, or 0 if the loop has slept since. It does not include the time that a sleeping loop waited for a CPU. It
+// belongs to the loop's goroutine.
 func (l *Loop) Behind() time.Duration { return time.Duration(l.behind) }
 
 // Add reports events of fd to h. fd must be non-blocking and still belongs to the caller: call [Loop.Drop],
@@ -223,16 +223,17 @@ func (l *Loop) Late() bool { return l.running.Load() && l.clock()-l.now > lateTi
 // maxGather bounds the delay of Gather.
 const maxGather = int64(time.Millisecond)
 
-// Gather says that the running handler prefers more work at once to an early call. A handler calls it at most
-// once in a call. If all handlers called in a turn call it, the loop sleeps for the shortest of their times, at
-// most a millisecond, before it collects events again; events, mail and timers that come meanwhile wait until
-// it wakes.
+// Gather says that the running handler would rather be called later, with more to do. A handler calls it at most
+// once in a call. If all handlers of a turn have called it, the loop sleeps for the shortest of their times, at
+// most a millisecond, before it collects events again. Events, mail and timers that come meanwhile wait until it
+// wakes.
 func (l *Loop) Gather(d time.Duration) {
 	l.gathering++
 	l.gather = min(l.gather, int64(d))
 }
 
-// Stop makes Run return at the end of the current turn. It may be called by any goroutine at any time.
+// Stop makes Run return at the end of the current turn; a Run that is called later returns after its first turn.
+// It may be called by any goroutine at any time.
 func (l *Loop) Stop() {
 	_ = l.Post(func() { l.stop = true }) // fails if the loop is closed
 }

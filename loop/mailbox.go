@@ -101,8 +101,7 @@ func (m *mailbox) post(f func()) error {
 	return nil
 }
 
-// take takes a free place of the table. If it finds none, the post still counts as begun: the caller takes that
-// back.
+// take takes a free place of the table. If it finds none, the caller has to take back that the post has begun.
 func (m *mailbox) take() (i uint64, ok bool) {
 	begun := m.begun.Add(1)
 	for n := range uint64(probes) {
@@ -137,8 +136,8 @@ func (m *mailbox) postList(f func(), gaveUp bool) error {
 	return nil
 }
 
-// any reports whether there may be something to deliver. A post that was begun and is not on the ring yet
-// counts only once; then it has to wake the loop, so that the loop does not spin while a poster is delayed.
+// any reports whether there may be something to deliver. A post that was begun and is not on the ring yet counts
+// only once, so that the loop does not spin while a poster is delayed; the post then wakes the loop.
 func (m *mailbox) any() bool { return m.begun.Load() != m.seen }
 
 // sleep announces that the loop is about to block, and reports whether it may.

@@ -24,17 +24,16 @@ type Server struct {
 	// connection.
 	Handle func(c *Conn) error
 
-	// With Callbacks, Handle is called without a coroutine, when the connection was accepted and whenever
-	// bytes, the end of file or an error have come. A method that would wait for the client fails with ErrIdle,
-	// and Handle returns that. Write never waits: it fails when 16 MiB are pending, and Handle is not called
-	// again until at most 16 KiB are pending. [Conn.Go] is refused. After the end of file, or the read
-	// deadline, the connection is closed when Handle returns, whatever it returns. When the write deadline
-	// passes while bytes are pending, the connection fails. runtime.Goexit ends the server, with an error. A
-	// tls.Conn needs a coroutine.
+	// With Callbacks, Handle is called without a coroutine, when the connection was accepted and whenever bytes,
+	// the end of file or an error have come. A method that would wait for the client fails with ErrIdle, and
+	// Handle returns that. Write never waits: it fails when 16 MiB are pending, and Handle is not called again
+	// until at most 16 KiB are pending. [Conn.Go] is refused. After the end of file, or the read deadline, the
+	// connection is closed when Handle returns, whatever it returns. The connection fails when the write deadline
+	// passes while bytes are pending. runtime.Goexit ends the server, with an error. A tls.Conn needs a coroutine.
 	Callbacks bool
 
-	// Tick is called on each loop when it begins, and again after the time that it returned, until that is 0.
-	// nil: nothing is called.
+	// Tick is called when a loop begins, then each time the returned duration has passed; 0 ends it. nil: nothing
+	// is called.
 	Tick func(l *Loop) time.Duration
 
 	// Ended is called on the loop right before a connection is closed, with its handler's error: a
@@ -42,18 +41,18 @@ type Server struct {
 	// Slow or Tick is not caught. nil: nothing is called.
 	Ended func(c *Conn, err error)
 
-	// Drain is called on the loop during [Server.Shutdown]: for each connection when Shutdown begins, and later
-	// for a connection whose handler returns ErrIdle when no bytes of the client are left. It may close the
-	// connection, or set a deadline that ends the wait of its handler. nil: connections are closed if their
-	// handlers have returned ErrIdle, and otherwise left to their handlers.
+	// Drain is called on the loop for each connection when [Server.Shutdown] begins, and later when a handler
+	// returns ErrIdle and no bytes of the client are left. It may close the connection, or set a deadline that
+	// ends the wait of its handler. nil: a connection is closed if its handler has returned ErrIdle, and otherwise
+	// left to its handler.
 	Drain func(c *Conn)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
 	Paused func(err error)
 
-	// Slow is called on the loop when a handler has run for longer than SlowTime without a wait. at is the
-	// place (FILE:LINE) where the handler waits next, or where it begins if it has returned. nil: the time is
-	// not measured.
+	// Slow is called on the loop after a handler has run for longer than SlowTime without a wait. at is the place
+	// (FILE:LINE) where the handler then waits, or where it begins if it has returned. nil: the time is not
+	// measured.
 	Slow     func(c *Conn, took time.Duration, at string)
 	SlowTime time.Duration // 0: 10 ms
 
@@ -414,10 +413,10 @@ type serve struct {
 var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 
 // Serve takes over the listener, a *net.TCPListener or *net.UnixListener, and serves its connections until
-// [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed], at once if one of the two was called
-// before. The remaining connections are closed: the call in which a handler waits returns net.ErrClosed, and
-// Serve waits for calls of [Conn.Go]. Any other error comes from the fields, the listener, or a loop. The error
-// is never nil, and the listener is closed, and its path removed as by package net, when Serve returns.
+// [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed]: at once, if one of the two was called
+// before. The remaining connections are closed: the call in which a handler waits returns net.ErrClosed, and Serve
+// waits for calls of [Conn.Go]. Any other error comes from the fields, the listener, or a loop. The error is never
+// nil, and the listener is closed, and its path removed as by package net, when Serve returns.
 func (s *Server) Serve(l net.Listener) error {
 	if isNil(l) {
 		return fmt.Errorf("penstock: loop: serve: %w: the listener is nil", ErrConfig)
@@ -518,10 +517,9 @@ func (s *Server) Close() error {
 }
 
 // Shutdown ends Serve without interrupting handlers, and every later call of Serve at once. It accepts the
-// connections in the kernel's queue and no further ones. A connection ends with its handler, when everything
-// for the client is written, or is closed if its handler has returned ErrIdle, see [Server.Drain]. Shutdown
-// returns nil when Serve has returned. If ctx ends before, it returns the cause, and handlers go on:
-// [Server.Close] ends them.
+// connections in the kernel's queue and no further ones. A connection ends when its handler returns and everything
+// is written; one whose handler has returned ErrIdle is closed, see [Server.Drain]. Shutdown returns nil when
+// Serve has returned. If ctx ends before, it returns the cause, and handlers go on: [Server.Close] ends them.
 //
 // A handler may call it only within [Conn.Go]; Shutdown then also waits for that handler. Otherwise any
 // goroutine may call it at any time.

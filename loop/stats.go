@@ -30,16 +30,15 @@ type Stats struct {
 	Lag [timeBuckets]int64
 	// MaxLag is the longest turn.
 	MaxLag time.Duration
-	// Overruns counts the turns that used a millisecond of CPU time, with [Config.TurnCPU]. Other long turns
-	// have mostly waited: for a CPU that the kernel gave to another thread, or for goroutines that the loop let
-	// run.
+	// Overruns counts, with [Config.TurnCPU], the turns that used a millisecond of CPU time. Other long turns have
+	// mostly waited for a CPU, or for goroutines that the loop let run.
 	Overruns int64
-	// TimerLate counts ticks (of a quarter of a millisecond) at which timers fired, by the delay from the tick
-	// to the beginning of the turn that called the timers, in buckets as in Lag. The tick of a timer is the
-	// first tick at or after its time. If the loop slept, the delay contains the wait for a CPU, which Lag
-	// lacks; if not, it contains the rest of the previous turn and the delay of [Loop.Gather]. It also contains
-	// the rounding of epoll_wait's timeout, up to a millisecond without epoll_pwait2(2). The work before the
-	// timers in their turn counts in Lag. Ticks that passed while the loop did not run count as well.
+	// TimerLate counts the ticks (of a quarter of a millisecond) at which timers were due, by their delay, in
+	// buckets as in Lag. A timer is due at the first tick at or after its time. The delay lasts until the
+	// beginning of the turn that called the timers; the work before them in this turn counts in Lag. If the loop
+	// slept, the delay contains the wait for a CPU, which Lag lacks; if not, the rest of the previous turn and the
+	// delay of [Loop.Gather]. It also contains the rounding of epoll_wait's timeout, up to a millisecond without
+	// epoll_pwait2(2). Ticks that passed while the loop did not run count as well.
 	TimerLate [timeBuckets]int64
 	// MaxTimerLate is the longest such delay.
 	MaxTimerLate time.Duration

@@ -17,8 +17,8 @@ var errClose = errors.New("it has no Close method")
 // Take takes over the descriptor of a connection, listener or file of package net or os from the runtime:
 // *net.TCPConn, *net.UnixConn, *net.TCPListener, *os.File and so on. It returns a non-blocking, close-on-exec
 // duplicate, which belongs to the caller, and closes c. Closing interrupts reads and writes of other goroutines
-// and waits for them, so that neither a later call of c nor its finalizer touches the returned descriptor. The
-// path of a unix listener is not removed.
+// and waits for them. Later calls of c, or its finalizer, do not touch the returned descriptor. The path of a unix
+// listener is not removed.
 //
 // Bytes that c has buffered stay in c, so pass only plain connections (a tls.Conn, for example, is not a
 // syscall.Conn). After an error c is as it was, unless closing c failed. If c is nil the error wraps

@@ -13,12 +13,11 @@ import (
 // only one P. The runtime itself preempts, and looks for network events of other goroutines, only every 10 ms.
 const yieldTime = 4e6
 
-// ErrRunning is returned by Run while another Run of the same loop goes on.
+// ErrRunning is returned by Run while the loop already runs.
 var ErrRunning = errors.New("penstock: loop: already running")
 
-// Run serves events until [Loop.Stop]. It keeps its thread while it blocks, and as long as it does not have to
-// yield. Its error wraps epoll_wait(2)'s, or is ErrRunning or ErrClosed. After it has returned, it may be
-// called again.
+// Run serves events until [Loop.Stop]. It keeps its thread as long as it does not have to yield. Its error wraps
+// epoll_wait(2)'s, or is ErrRunning or ErrClosed. After it has returned, it may be called again.
 //
 // It does not lock the thread. Each time a locked goroutine yields (the runtime forces a busy one every 10 ms),
 // its P goes to another thread and back, which takes four futex calls and the time until the kernel finds a CPU

@@ -142,8 +142,8 @@ func (w *wheel) begin(target int64) bool {
 	return true
 }
 
-// detach moves the list of the present level that begins with the present tick to fired, which is empty. Every
-// level from the one where begin starts downwards has such a list.
+// detach moves the present level's list for the present tick to fired, which is empty. Every level from the one
+// where begin starts downwards has such a list.
 func (w *wheel) detach() {
 	i := w.tick >> (wheelBits * w.level) & (wheelLists - 1)
 	if w.used[w.level]&(1<<i) == 0 {
@@ -192,7 +192,7 @@ func (t *Timer) pop() *Timer {
 	return first
 }
 
-// spent reports whether the turn has done its share: in timers, or in time since the first look at the clock.
+// spent reports whether the turn has done its share, in timers or in time.
 func (w *wheel) spent() bool {
 	switch {
 	case w.left == 0:
@@ -204,7 +204,7 @@ func (w *wheel) spent() bool {
 	return w.clock()-w.began > timersTime
 }
 
-// untilNext returns the nanoseconds from now to the next tick that matters: 0 if it has come, negative if there
+// untilNext returns the nanoseconds until the next tick with something to do: 0 if it has come, negative if there
 // is none.
 func (w *wheel) untilNext(now int64) int64 {
 	if w.short {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Intervals between attempts to get more out of the kernel than last time.
+// Intervals between attempts to get more from the kernel than last time.
 const (
 	minRetry = time.Second
 	maxRetry = time.Minute
 )
 
-// budget decides how many pages of pipes may be open at once. The kernel's quota is per user, and other
-// processes use an unknown part of it. So there are two bounds. The line follows from the kernel's settings and
-// is never crossed. The limit below it is the number of pages at which the kernel last refused: each refusal
-// lowers the limit to the pages in use, and it rises again step by step, only when a request exceeds it.
+// budget decides how many pages of pipes may be open at once. The kernel's quota is per user, and other processes
+// use an unknown part of it. So there are two bounds. The line follows from the kernel's settings and is never
+// crossed. The limit is below it: each refusal of the kernel lowers it to the pages in use, and it rises again
+// step by step, only when a request exceeds it.
 //
 // Taking and returning pages is lock-free; refusals and growth are rare and take mu. A budget knows nothing of
 // the Pool above it, so that a forgotten Pool can be collected while its idle pipes still refer to the budget.
@@ -107,8 +107,8 @@ func (b *budget) giveShares(c charge) {
 	b.pipes.Add(-1)
 }
 
-// lacks returns how many pages must be given back before a pipe fits, and whether only large pipes have such
-// pages.
+// lacks returns how many pages must be given back before a pipe fits, and whether these must be pages of large
+// pipes.
 func (b *budget) lacks(c charge) (pages int64, large bool) {
 	if n := b.large.Load() + c.pages - b.line/2; c.large && n > 0 {
 		return n, true

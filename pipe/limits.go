@@ -20,10 +20,9 @@ type limits struct {
 	descriptors int64 // RLIMIT_NOFILE, soft
 }
 
-// slots is how many pages the kernel charges for a pipe that was not resized
-// (PIPE_DEF_BUFFERS, include/linux/pipe_fs_i.h). A pool lends no smaller pipe, because
-// alloc_pipe_info first charges this number anyway, and fewer slots hold fewer pieces,
-// whatever their size.
+// slots is how many pages the kernel charges for a pipe that was not resized (PIPE_DEF_BUFFERS,
+// include/linux/pipe_fs_i.h). A pool lends no smaller pipe: alloc_pipe_info first charges this number anyway, and
+// fewer slots hold fewer pieces.
 const slots = 16
 
 // unlimitedPages bounds the default budget of a process that no quota binds:
@@ -44,9 +43,8 @@ func (l limits) sizes() []int {
 	return sizes
 }
 
-// quota returns the largest number of pages at which the kernel neither degrades nor
-// refuses pipes, if it is limited. too_many_pipe_buffers_soft and _hard compare with >,
-// so the quota itself may be used up.
+// quota returns the largest number of pages at which the kernel neither degrades nor refuses pipes, if it is
+// limited. too_many_pipe_buffers_soft and _hard compare with >, so all of the quota may be used.
 func (l limits) quota() (pages int64, ok bool) {
 	switch {
 	case l.exempt || l.soft == 0 && l.hard == 0:

@@ -39,8 +39,8 @@ func Open(size int) (*Pipe, error) {
 	return p, nil
 }
 
-// resize reads the size, and asks for another if it is not the one wanted. A refusal of a larger one is no
-// error.
+// resize reads the size, and changes it if another one is wanted. It is no error if the kernel refuses a larger
+// one.
 func (p *Pipe) resize(want int) (err error) {
 	p.size, err = sys.PipeSize(p.w)
 	if err != nil {

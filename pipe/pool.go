@@ -31,11 +31,11 @@ type Config struct {
 	// Size is the capacity in bytes of the pipes that Get(0) lends. Default: DefaultSize.
 	Size int
 
-	// Budget is the most pages that the pool's pipes may take, lent and idle together; a pipe takes Size
-	// divided by the page size. Pipes above 64 KiB take half of it at most. It is never more than the user's
-	// quota. Default: seven eighths of that quota (14336 pages with the kernel's own settings: 896 pipes of 64
-	// KiB), or, for a process that no quota binds, 16 pages for each pipe that the descriptors allow, up to 1
-	// GiB. Negative: none, so that every Get returns ErrBudget.
+	// Budget is the most pages that the pool's pipes may take, lent and idle together; a pipe takes Size divided
+	// by the page size. Pipes above 64 KiB take half of it at most. It is never more than the user's quota.
+	// Default: seven eighths of the quota (14336 pages with the kernel's own settings: 896 pipes of 64 KiB).
+	// Without a quota it is 16 pages for each pipe that the descriptors allow, up to 1 GiB. Negative: none, so
+	// that every Get returns ErrBudget.
 	Budget int
 
 	// MaxIdle is the most idle pipes to keep of each size. Default: 4096, more than an ordinary user's budget
@@ -155,9 +155,9 @@ func (c *Config) setDefaults() error {
 	return nil
 }
 
-// Get lends an empty pipe of at least size bytes, or of the largest size (pipe-max-size) if that is less; 0
-// means Config.Size. It never lends a smaller pipe because pages are short: it returns ErrBudget, and the
-// caller may ask for less. The pipe belongs to the caller until Put.
+// Get lends an empty pipe of at least size bytes, or of the largest size (pipe-max-size) if that is less; 0 means
+// Config.Size. If pages are short it returns ErrBudget, never a smaller pipe; the caller may ask for less. The
+// pipe belongs to the caller until Put.
 //
 // Errors: ErrBudget, unwrapped; an error that matches ErrNotSupported where pipes or splice(2) are refused for
 // good; EMFILE or ENFILE, wrapped, when no descriptors are left even after the pool has closed its idle pipes;
@@ -258,8 +258,8 @@ func (pl *Pool) Stats() Stats {
 			s.Reused += c.Hits
 		}
 	}
-	// Hits include the pipes that were taken to be closed. Each was counted in taken before it was counted in
-	// hits, and taken is read later: s.Reused is never too high.
+	// Hits include the pipes that were taken to be closed. Each of these is counted in taken before it is in hits,
+	// and taken is read after hits, so s.Reused is never too high.
 	s.Reused = pl.raiseReused(s.Reused - pl.taken.Load())
 	return s
 }
@@ -360,11 +360,11 @@ func (pl *Pool) yieldLarger(k int) bool {
 // recallInterval is the least time between two recalls.
 const recallInterval = time.Millisecond
 
-// recall closes idle pipes until they have freed the pages, the largest first; with large set, only large
-// pipes. It reaches pipes that yieldLarger does not: smaller ones, and pipes that package pool, which knows
-// nothing of the budget, leaves to a processor that works with them. It runs only once in a while, because many
-// small pipes go for a large one, only to be made again for the next small flow, and because the search stops
-// the pool for some microseconds.
+// recall closes idle pipes until they have freed the pages, the largest first; with large set, only large pipes.
+// It reaches pipes that yieldLarger does not: smaller ones, and pipes that package pool, which knows nothing of
+// the budget, leaves to a processor that works with them. It runs only once in a while: many small pipes go for a
+// large one, and have to be made again for the next small flows, and the search stops the pool for some
+// microseconds.
 func (pl *Pool) recall(pages int64, large bool) bool {
 	if pages <= 0 {
 		return true // others have given pages back meanwhile
@@ -397,8 +397,8 @@ func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
 	return pl.open(k)
 }
 
-// open makes a pipe of class k, after its cost was reserved, or takes an idle pipe that has turned up
-// meanwhile. Unless it made one, it gives the reservation back.
+// open makes a pipe of class k, or takes an idle pipe that has turned up meanwhile. The cost was reserved: unless
+// open made a pipe, it gives the reservation back.
 func (pl *Pool) open(k int) (*Pipe, error) {
 	p, err := pl.getOrMake(k)
 	fresh := err == nil && p.fresh

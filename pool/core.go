@@ -44,7 +44,7 @@ func defaultSetup() setup {
 }
 
 const (
-	// minMagazine is the least size of a magazine that is worth a shard.
+	// minMagazine is the smallest magazine that is worth a shard.
 	minMagazine = 4
 
 	// magazinesPerP is how many magazines each P gets of the bound: it holds two, and two are for the depot.
@@ -77,7 +77,7 @@ func newCore[T any](cfg Config[T], u setup) *core[T] {
 	return c
 }
 
-// at returns the shard of a P, or nil if the P has none yet.
+// at returns the shard of a P, or nil if there is none yet.
 func (c *core[T]) at(pid int) *shard[T] {
 	if pid < len(c.base) {
 		return &c.base[pid]
@@ -132,8 +132,8 @@ const (
 // for the depot.
 const patience = 8
 
-// own enters the shard of the current P. An owner that finds its shard taken waits: in another shard it would
-// take another processor's items.
+// own enters the shard of the current P. If another goroutine has the shard, it waits: another shard has another
+// processor's items.
 func (c *core[T]) own(try int) (*shard[T], entry) {
 	for {
 		pid := procPin()
@@ -282,10 +282,10 @@ func (s *shard[T]) hasRoom() bool {
 // Taking half of a magazine or more pays: many items share the price. Taking less is dear, and taking the last
 // item is worse, because its processor is about to use it and would only steal in turn. Yet an item must not be
 // lost with a processor that the program has left, and surplus is to be used before an item is made. So dear
-// thefts have a budget: each item made pays for dearPerItem of them. That costs at most a constant times the
-// cost of knowing beforehand how many items are needed (the ski rental problem): if processors really need an
-// item each, the items will soon have been made, and if the program just moves between processors, none is
-// made. Where shards have no owners to lock out, no theft is dear.
+// thefts have a budget: each item made pays for dearPerItem of them. If processors really need an item each, the
+// items will soon have been made; if the program just moves between processors, none is made. That costs at most a
+// constant times the cost with foreknowledge (the ski rental problem). Where shards have no owners to lock out, no
+// theft is dear.
 func (c *core[T]) steal(self *shard[T]) bool {
 	if c.stealFrom(self, c.depot.size/2) {
 		return true
@@ -337,7 +337,7 @@ func (c *core[T]) rob(s *shard[T], least uint32) bool {
 	return true
 }
 
-// giftPolls bounds the wait for a gift. So many looks take about as long as locking the owner out.
+// giftPolls bounds the wait for a gift: so many looks take about as long as locking the owner out.
 const giftPolls = 2000
 
 // awaitGift waits a moment, and reports whether something has come into the depot.
@@ -590,10 +590,10 @@ func (c *core[T]) make(ctx context.Context) (T, error) {
 	return x, nil
 }
 
-// A gate holds the places of a pool with MaxOpen. An item that is out has a place, and so does a call that is
-// taking or making an item. A pool with a gate keeps its idle items behind one mutex, and makes an item only
-// when none was idle a moment before. Then every open item has a place, including the new one, so there are
-// never more than MaxOpen.
+// A gate holds the MaxOpen places of a pool. An item that is out has a place, and so does a call that is taking or
+// making an item. A pool with a gate keeps its idle items behind one mutex, and makes an item only when none was
+// idle a moment before. At that moment every open item has a place, including the new one, so there are never more
+// than MaxOpen.
 //
 // Callers without a place wait in a queue. A place, or an item with its place, goes at once to the first of
 // them, so no newcomer can get in between.

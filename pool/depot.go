@@ -31,8 +31,8 @@ type depot[T any] struct {
 // maxSpare bounds the arrays that are kept for reuse.
 const maxSpare = 64
 
-// reserve takes at most want slots. When few are left it leaves half of them, so that others need not call them
-// back.
+// reserve takes at most want slots. When few are left it takes at most half of them, so that others need not call
+// them back.
 func (d *depot[T]) reserve(want uint32) uint32 {
 	n := min(int(want), d.free-d.free/2)
 	if mutant == noBudget {
@@ -106,9 +106,9 @@ func (d *depot[T]) widen(s *shard[T]) bool {
 	return true
 }
 
-// surrender moves some idle items of s to the depot: one of two magazines, or the older half of a single one.
-// It makes the magazines of s smaller, so that its next items come to the depot unasked. They grow when s
-// itself loads items from the depot.
+// surrender moves some idle items of s to the depot: one of two magazines, or the older half of a single one. It
+// makes the magazines of s smaller, so that further items come to the depot unasked. They grow when s loads items
+// from the depot.
 func (d *depot[T]) surrender(s *shard[T]) {
 	s.size = max(s.size/2, min(smallMagazine, d.size))
 	if s.loaded.n == 0 {
@@ -144,8 +144,8 @@ func (d *depot[T]) compact() {
 // the depot.
 const magazineSize = 64
 
-// smallMagazine is the least that lim falls to for a processor from which others have to take, so that its
-// surplus comes to the depot sooner. BenchmarkRatio/crossP/batch=1 shows the difference.
+// smallMagazine is the least lim of a processor from which others have to take. The smaller lim is, the sooner its
+// surplus comes to the depot. BenchmarkRatio/crossP/batch=1 shows the difference.
 const smallMagazine = 16
 
 // A magazine is a stack of idle items. The holder of its shard, or of the depot, may use it.

@@ -60,8 +60,7 @@ type Config[T any] struct {
 	// MaxIdle is the most idle items; it is never exceeded, not even for a moment. 0 means the larger of
 	// DefaultMaxIdle and sixteen for each processor, but at most MaxOpen; negative means none.
 	//
-	// With less than about sixteen for each processor, dividing the items does not pay: the pool keeps them in
-	// one place behind a mutex.
+	// With less than about sixteen for each processor, the pool keeps the items in one place behind a mutex.
 	MaxIdle int
 
 	// IdleTime bounds how long an item stays idle: an unused item is closed after one to two times IdleTime. 0
@@ -136,9 +135,9 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 	return p, nil
 }
 
-// Get returns an idle item, or makes one if none is available. Processors take surplus items from each other,
-// but may leave the last few items to the processor that works with them, if taking them would cost more than
-// making one. Get fails with the wrapped error of New, or with ErrClosed after Close.
+// Get returns an idle item, or makes one if none is available. Processors take surplus items from each other. They
+// may leave the last few to the processor that works with them, if making an item costs less than taking one. Get
+// fails with the wrapped error of New, or with ErrClosed after Close.
 //
 // While MaxOpen items are out, Get waits until it is this caller's turn, the pool is closed, or ctx ends; then
 // the error wraps the cause of ctx. New gets the same ctx. An item that is available at once is returned even
@@ -185,7 +184,7 @@ func (p *Pool[T]) rest() *core[T] {
 	return c
 }
 
-// TryGet is Get that neither makes an item nor waits: false means that there is none in reach.
+// TryGet is Get that neither makes an item nor waits. It returns false if none is in reach.
 func (p *Pool[T]) TryGet() (T, bool) {
 	base := p.base
 	pid := procPin()

@@ -86,9 +86,9 @@ func (s *Driven) Heard() bool { return s.ba.moves != 0 }
 // direction.
 func (s *Driven) Moves() uint32 { return s.ab.moves + s.ba.moves }
 
-// Offer allows a Carrier to take the session whenever the session rests, until Withdraw. It does nothing if the
-// session has a [driver.Obstacle] or is already offered. Call it on the loop's goroutine, but not within a
-// callback of a session.
+// Offer lets c take the session whenever it holds no byte and waits for both sides, until [Driven.Withdraw]. It
+// does nothing if the session has a [driver.Obstacle] or is already offered. Call it on the loop's goroutine, but
+// not within a callback of a session.
 func (s *Driven) Offer(c driver.Carrier) {
 	if s.is(offered) || s.Obstacle() != driver.NoObstacle {
 		return
@@ -98,8 +98,7 @@ func (s *Driven) Offer(c driver.Carrier) {
 	s.lend()
 }
 
-// Withdraw ends the offer, unless the Carrier already has the session, and reports whether the session is still
-// with the loop.
+// Withdraw ends the offer and returns true. It returns false if the Carrier already has the session.
 func (s *Driven) Withdraw() bool {
 	if !s.is(offered) {
 		return true
@@ -111,8 +110,8 @@ func (s *Driven) Withdraw() bool {
 	return here
 }
 
-// Recall reports whether the session is still with the loop. Call it before you touch a socket. The offer
-// stays.
+// Recall reports whether the session is still with the loop. Call it before you touch a socket. It does not end
+// the offer.
 func (s *Driven) Recall() bool {
 	if !s.is(offered) {
 		return true
@@ -124,8 +123,8 @@ func (s *Driven) Recall() bool {
 	return here
 }
 
-// Rebind gives other limits to a session that a [driver.Carrier] has; they must equal the present ones except
-// for Of. Call it on the loop's goroutine.
+// Rebind gives a session that a [driver.Carrier] has other limits, which must equal the present ones except for
+// Of. Call it on the loop's goroutine.
 func (s *Driven) Rebind(to *Limits) {
 	if s.is(carried) {
 		s.limits = to
@@ -279,13 +278,13 @@ func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 	return opErrorOn(p, "read", cause)
 }
 
-// Return brings a session back from its [driver.Carrier] to the loop, with new sockets, which s owns
-// afterwards. The sockets are registered with the loop, and have no Mirror, Rewriter, Gate or Layer. ended says
-// which direction has ended meanwhile, from a or from b, at most one: Return stops reading it, and writes
-// nothing to the other side. last is the side whose bytes came to the Carrier last, or SideNone. The offer
-// ends; call [Driven.Offer] again. Return reports false if no Carrier has the session or if it is being reset;
-// then the sockets still belong to the caller. Call it on the loop's goroutine, but not within a callback of a
-// session.
+// Return brings a session back from its [driver.Carrier] to the loop, with new sockets, which s owns afterwards.
+// The sockets are registered with the loop, and have no Mirror, Rewriter, Gate or Layer. ended says whether the
+// direction from a, or from b, has ended meanwhile; at most one may have. The Carrier has passed this end on:
+// Return does not, and reads nothing more from that side. last is the side whose bytes came to the Carrier last,
+// or SideNone. The offer ends; call [Driven.Offer] again. Return reports false if no Carrier has the session or if
+// it is being reset; then the sockets still belong to the caller. Call it on the loop's goroutine, but not within
+// a callback of a session.
 func (s *Driven) Return(a, b Socket, ended [2]bool, last Side) bool {
 	if !s.is(carried) || s.offer().reason != ReasonNone {
 		return false
@@ -330,9 +329,9 @@ func (s *Driven) returned(d *direction, p *loopSocket, by *Socket, carried int64
 	}
 }
 
-// HalfEnded notes that one direction of a session that a [driver.Carrier] has is over. From now on the
-// session's timeout is [Limits.HalfCloseTimeout]. It does nothing if a direction had ended before, or if no
-// Carrier has the session. Call it on the loop's goroutine.
+// HalfEnded notes that one direction has ended while a [driver.Carrier] has the session. From now on the session's
+// timeout is [Limits.HalfCloseTimeout]. It does nothing if a direction had ended before, or if no Carrier has the
+// session. Call it on the loop's goroutine.
 func (s *Driven) HalfEnded(source Side) {
 	if s.is(carried) && !s.is(half) {
 		s.halfEnded(source)
@@ -402,7 +401,7 @@ var parkedOf = [...]struct {
 }
 
 // A parkedRest holds counters and engines that do not fit into a Parked. Only sessions that have spliced, moved
-// gigabytes, waited long or come back have one.
+// gigabytes, waited long or come back need one.
 type parkedRest struct {
 	rare            [2]*rareState
 	spliced, copied [2]int64
@@ -467,7 +466,7 @@ func (s *Driven) socketAt(side Side) *loopSocket {
 	return &s.a
 }
 
-// fits fills in the counters of p, and reports whether p has room for all of the session.
+// fits fills in the counters of p, and reports whether they all fit.
 func (p *Parked) fits(s *Driven) bool {
 	for i, n := range s.waited {
 		if p.waited[i] = uint16(n); n > math.MaxUint16 {
@@ -581,7 +580,7 @@ func (d *Driver) view(p *Parked, c driver.Carrier) *Driven {
 	return &v.driven
 }
 
-// keep stores in the parked session what a look has found, if s is its view.
+// keep stores what a look has found in the parked session, if s is its view.
 func (v *viewed) keep(s *Driven, moved uint32) {
 	if v != nil && s == &v.driven {
 		v.of.active, v.of.moved = s.active, moved

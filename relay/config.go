@@ -30,8 +30,9 @@ type Config struct {
 	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes
 	// before the end of file are delivered; bytes that the other side has already sent are delivered if their
 	// destination takes them at once. If bytes are lost by this, the error wraps [ErrTruncated], and the side that
-	// lacks them is reset. A side that still sends, or lacks bytes, is closed only when its peer has acknowledged
-	// all bytes that were sent to it, or none for five seconds. Use CloseOnEOF for peers that do not know half-closes.
+	// lacks them is reset. A side that still sends, or still lacks bytes, stays open until it has acknowledged all
+	// bytes that were sent to it. If it acknowledges none for five seconds it is closed. Use CloseOnEOF for peers
+	// that do not know half-closes.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions that run on goroutines.
@@ -52,8 +53,9 @@ type Config struct {
 	// if packets came out of order. Sessions on goroutines also count their [Waits] then. 0 means none.
 	LegsAfter time.Duration
 
-	// Gather bounds how long a loop waits for more bytes before it looks for events, if many sessions of a
-	// [Driver] carry bulk and nothing else happens. Default 400 µs, at most 1 ms; negative means not at all.
+	// Gather is how long, at most, a loop waits for more bytes before it looks for events. It waits only while
+	// many sessions of a [Driver] carry bulk and nothing else happens. Default 400 µs, at most 1 ms; negative
+	// means not at all.
 	Gather time.Duration
 
 	promote, demote threshold // for tests
@@ -120,10 +122,10 @@ func (c *Config) check() error {
 // While reads are small they are copied, through a buffer that the relay lends for the moment. Once two reads in a
 // row had 32 KiB or more, the bytes go through a kernel pipe that it lends, by splice(2), and do not enter the
 // process. A regular file is sent by sendfile(2) or copy_file_range(2). Every other type is moved through its own
-// Read and Write, and the result says so ([FallbackWrapped]). The buffers are then io.Copy's, because one Read or
-// Write may be a message; datagram sockets of package net get 64 KiB, the most that IP can carry. Systems other than
-// Linux move everything this way ([FallbackUnsupported]). A type that embeds one of the three counts as another type:
-// relay never goes beneath a wrapper that did not ask for it, as an [Unwrapper].
+// Read and Write, and the result says so ([FallbackWrapped]). The buffers then have io.Copy's size, because one
+// Read or Write may be a message; datagram sockets of package net get 64 KiB, the most that IP can carry. Systems
+// other than Linux move everything this way ([FallbackUnsupported]). A type that embeds one of the three is
+// another type: relay goes beneath a wrapper only if that is an [Unwrapper].
 //
 // A direction that waits for its source holds neither pipe nor buffer, unless its source is one of
 // the other types: their Read needs a buffer to wait with. Bytes that a slow destination has not

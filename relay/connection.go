@@ -30,13 +30,13 @@ type legState struct {
 	gone atomic.Bool // a write to it has failed
 	ours bool        // only the session writes to it, or ends it
 	over bool        // its owner had ended it before the session
-	// stopped is set before the session ends the leg's reads: an io.EOF after that may be the answer to it, and
-	// is no end of file.
+	// stopped is set before the session ends the leg's reads. A wrapper may answer that by io.EOF, which is then
+	// no end of file.
 	stopped atomic.Bool
 }
 
-// newLeg returns the leg of conn. It calls no method of a wrapper that may wait. A panic of NetConn goes on when
-// the session begins, which then closes both connections.
+// newLeg returns the leg of conn. It calls no method of a wrapper that may wait. If NetConn panics, the panic goes
+// on when the session begins, after both connections were closed.
 func (s *Session) newLeg(conn net.Conn) (l leg) {
 	if isNil(conn) {
 		return leg{closed: true}

@@ -263,11 +263,11 @@ func (e end) mayDelegate() bool {
 // CopyContext is [Relay.Copy] until ctx ends. Then it returns the number of bytes that dst has taken, and
 // [context.Cause] of ctx.
 //
-// When ctx ends, CopyContext sets the deadlines of both ends, if they have any, to the past. After any error,
-// also another one than ctx's, set the deadline of an end before you use it again. If the error is nil, no
-// deadline was set. CopyContext waits for a Read or Write that no deadline ends, and for up to 4 MiB of a regular
-// file. Bytes that were read and that dst has not taken are lost, as after an error of dst. Without a ctx the
-// error wraps os.ErrInvalid.
+// When ctx ends, CopyContext sets the deadlines of both ends, if they have any, to the past. After any error, not
+// only ctx's, set the deadline of an end before you use it again. If the error is nil, no deadline was set.
+// CopyContext waits for a Read or Write that no deadline ends, and for up to 4 MiB of a regular file. Bytes that
+// were read and that dst has not taken are lost, as after an error of dst. Without a ctx the error wraps
+// os.ErrInvalid.
 func (r *Relay) CopyContext(ctx context.Context, dst io.Writer, src io.Reader) (n int64, err error) {
 	if err := r.copiesUntil(ctx, dst, src); err != nil {
 		return 0, err
@@ -378,9 +378,9 @@ func (s *bufferedSink) move(src io.Reader) (int64, error) {
 	return moved, err
 }
 
-// withWriteTo returns the connection or file inside tcpConnWithoutWriteTo of package net or fileWithoutWriteTo
-// of package os, and any other src as it is. The WriteTo of a connection or file passes itself on in these
-// types, to hide its WriteTo.
+// withWriteTo returns the connection or file inside tcpConnWithoutWriteTo of package net or fileWithoutWriteTo of
+// package os, and any other src as it is. The WriteTo of a connection or file wraps it in these types, which have
+// no WriteTo.
 func withWriteTo(src io.Reader) io.Reader {
 	v := reflect.ValueOf(src)
 	if v.Kind() != reflect.Struct {

@@ -23,9 +23,8 @@ import (
 //	nothing held, end seen       next: pass the end on
 //	ended                        nothing more, ever
 //
-// A read is attempted only with nothing held. That makes the pipe empty before
-// every fill, without which EAGAIN would not mean "the source is empty" (the pipe
-// may be out of slots), and it bounds what one direction holds by one lease.
+// A read is attempted only with nothing held. So the pipe is empty before every fill: otherwise EAGAIN could also
+// mean that it is out of slots. And one direction holds one lease at most.
 //
 // Only the driver's goroutine calls its methods; the counters may be read by any.
 //
@@ -416,7 +415,7 @@ func (d *direction) finished(r Reason) {
 	}
 }
 
-// carried returns the bytes that earlier Carriers have delivered, without the Carrier that has the session now.
+// carried returns the bytes that Carriers before the present one have delivered.
 func (d *direction) carried() int64 {
 	if o := d.rare.Load(); o != nil {
 		return o.carried
@@ -629,9 +628,8 @@ func (e ending) flushAndAbandon(held bool) {
 }
 
 // over records how the direction ended, and reports whether its destination must be reset: because the source's
-// end of file was not passed on, or because the source failed later. A direction may also have ended because
-// the other direction did (directionEnded). Then it has passed on no end of file, but may still have lost no
-// byte.
+// end of file was not passed on, or because the source failed later. If the other direction's end has ended it
+// (directionEnded), it has passed on no end of file, but may have lost no byte.
 func (e ending) over() (resetSink bool) {
 	if !e.is(ended) {
 		reason := e.reason

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A Driven is a session on an event loop. It is made to be part of a larger struct, takes no goroutine and less
-// than 300 bytes, and may be used again after its end. Like its [Driver] it belongs to the loop's goroutine.
+// A Driven is a session on an event loop. It is made to be part of a larger struct, takes no goroutine and at most
+// 280 bytes, and may be used again after its end. Like its [Driver] it belongs to the loop's goroutine.
 type Driven struct {
 	ab, ba  direction // first, for their atomics on 32-bit systems
 	active  int64     // loop clock of the last byte moved, or of the end of the last wait for bandwidth; after the end, of the end
@@ -128,7 +128,8 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 // errDriven is the cause of a refused start.
 var errDriven = errors.New("penstock: relay: start: the Driven has a session that has not ended")
 
-// refuse ends the start of a session with a Driven that still has one. A socket of that session stays open.
+// refuse ends the start of a session with a Driven that still has another session. A socket of the other session
+// stays open.
 func (d *Driver) refuse(s *Driven, a, b Socket, owner Owner) {
 	for _, p := range [2]*Socket{&a, &b} {
 		if p.Gate != nil {
@@ -197,10 +198,9 @@ func (s *Driven) advance() {
 // spliced returns how many bytes were spliced, both ways.
 func (s *Driven) spliced() int64 { return s.ab.spliced.Load() + s.ba.spliced.Load() }
 
-// checkPeerFailure ends the session if a socket has failed and no direction would notice, because
-// the direction that reads it is blocked by its destination, or has ended. It reports whether it
-// did. It is called after each move: a direction that was reading when the failure was reported may
-// have been blocked since by the bytes that it has read.
+// checkPeerFailure ends the session if a socket has failed and no direction would notice, because the direction
+// that reads it is blocked by its destination, or has ended. It reports whether it did. It is called after each
+// move: the bytes that a direction has just read may have blocked it.
 func (s *Driven) checkPeerFailure(p *loopSocket) bool {
 	if !p.is(gone) {
 		return false
@@ -468,8 +468,8 @@ func (d *Driver) finish(dir, other *direction, reason Reason) (resetSink bool) {
 	return resetSink
 }
 
-// Limits returns the session's limits until its owner has been notified of the end, then the limits
-// of the relay's [Config], and nil if it was never started.
+// Limits returns the session's limits. Once its owner was notified of the end, they are the limits of the relay's
+// [Config]. Before the first Start they are nil.
 func (s *Driven) Limits() *Limits { return s.limits }
 
 // Result returns the counters of the session so far; after its end, the final ones.
@@ -627,7 +627,7 @@ func (s *Driven) Expired(*loop.Timer) {
 	}
 }
 
-// timeout looks at the timeouts, as Expired does, and reports whether it has ended the session.
+// timeout does the work of Expired, and reports whether it has ended the session.
 func (s *Driven) timeout() bool {
 	if told := s.limits.Answered; told != nil && s.ba.spoken() && s.drv.loop.Now()-s.started >= int64(s.limits.FirstByte) {
 		told()
@@ -679,8 +679,8 @@ func (s *Driven) idleSince() int64 {
 	return s.active
 }
 
-// seed returns the session's own random number, from a's first socket, which decides the session's lifetime. A
-// session that has come back keeps its seed.
+// seed returns the session's own random number, which decides its lifetime. It comes from a's first socket: a
+// session that has come back keeps it.
 func (s *Driven) seed() int64 {
 	if o := s.ab.rare.Load(); o != nil && o.seed != 0 {
 		return o.seed
@@ -688,8 +688,8 @@ func (s *Driven) seed() int64 {
 	return s.started ^ int64(s.a.id)<<20
 }
 
-// Idle returns the time since the last byte moved, or since one direction ended if that was later. A later
-// acknowledgement counts too, if it was found when the idle time was over. After the end of the session Idle
+// Idle returns the time since the last byte moved, or since one direction ended if that was later. An
+// acknowledgement counts only if it was found after IdleTimeout without a byte. After the end of the session Idle
 // has no meaning.
 func (s *Driven) Idle() time.Duration {
 	if s.drv == nil {
@@ -705,9 +705,9 @@ func (s *Driven) Idle() time.Duration {
 // They have no meaning before Start and after the end, and are -1 while a [driver.Carrier] has the session.
 func (s *Driven) Descriptors() (a, b int) { return int(s.a.fd), int(s.b.fd) }
 
-// Idle is [Driven.Idle], as far as known: without [Config.IdleTimeout], [Config.HalfCloseTimeout] and
-// [Config.LegsAfter] it is usually not recorded. It may be called at any time by any goroutine; before Run and
-// after its end it has no meaning.
+// Idle is the time since the last byte moved. It is known if the session has an idle or half-close timeout, a
+// wrapper, or [Config.LegsAfter]. Idle may be called at any time by any goroutine; before Run and after its end it
+// has no meaning.
 func (s *Session) Idle() (d time.Duration, known bool) {
 	if s.started.Load() == 0 || !s.hasQuietTimeout() && s.waits == nil {
 		return 0, false
@@ -717,9 +717,9 @@ func (s *Session) Idle() (d time.Duration, known bool) {
 	return time.Duration(s.r.clock.now() - max(s.active.Load(), s.acked.since)), true
 }
 
-// A pendingEnd is the end of a session that could not be ended at once: a callback has asked for it
-// while the session, or another one of the driver, was being moved. The driver's work and warm then
-// hold bytes of the moving direction, and the moves after the callback need the session as it is.
+// A pendingEnd is the end of a session that a callback has asked for while a session of the driver was being
+// moved. It has to wait: the driver's work and warm hold bytes of the moving direction, and the moves after the
+// callback need the session as it is.
 type pendingEnd struct {
 	of     *Driven
 	reason Reason

@@ -82,8 +82,7 @@ func connError(f failure, from, to any) error {
 	return e
 }
 
-// copyError returns a failure of a copy, as package io would: an error of an end's own Read or Write stays as
-// it is.
+// copyError returns a failure of a copy as io.Copy would: an error of an end's own Read or Write stays as it is.
 func copyError(f failure, from, to any) error {
 	at := from
 	if f.side == sideSink {

@@ -9,10 +9,10 @@ import (
 
 // A goroutineDriver runs one direction on a goroutine, waiting with the runtime's poller.
 //
-// A step between two descriptors holds both. RawConn.Read or Write holds the descriptor to wait for:
-// returning false from its callback waits. RawConn.Control pins the other: its number cannot be closed and
-// reused meanwhile, but it takes no lock and knows no deadlines. So no two locks are ever held at once, and a
-// residue is never in the way of the source's deadline, which only counts when there is something to wait for.
+// A step between two descriptors holds both. RawConn.Read or Write holds the descriptor to wait for: returning
+// false from its callback waits. RawConn.Control pins the other: its number cannot be closed and reused meanwhile,
+// but it takes no lock and knows no deadlines. So no two locks are ever held at once, and the source's deadline
+// does not keep a residue from being delivered.
 //
 // RawConn.Read and Write look at a deadline as they begin and as they wait, so a busy
 // direction leaves the callback each lookEvery, and looks at the deadlines of both ends

@@ -6,19 +6,19 @@ import (
 )
 
 // Limits are the limits of one session, in place of the timeouts of its relay's [Config]: a zero field means no
-// such limit. Pass them to [Driver.StartLimited] or [Session.Limit]. Any number of sessions of both drivers may
-// share them. Once a session has them they must not be changed, except for the rate of Bandwidth.
+// such limit. Pass them to [Driver.StartLimited] or [Session.Limit]. Any number of sessions may share them. Once a
+// session has them, only the rates of its Buckets may be changed.
 //
 // A direction that has to wait for bandwidth has not read yet: it holds neither pipe nor buffer, and its bytes stay
 // with the source, which the TCP window slows down. It goes on splicing when its turn comes. Bytes that were read are
 // passed on at once.
 type Limits struct {
 	// IdleTimeout ends a session when for this time no byte has moved in either direction, and no sent byte was
-	// acknowledged. Waiting for bandwidth does not count as idle. If a peer stops acknowledging while bytes
-	// are unacknowledged, the session may end up to IdleTimeout later.
+	// acknowledged. Waiting for bandwidth does not count as idle. If a peer stops acknowledging in the middle, the
+	// session may live for another IdleTimeout.
 	IdleTimeout time.Duration
-	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; 0 means that IdleTimeout stays in
-	// force, or, on goroutines, five seconds replace it if the end could not be passed on (FallbackHalfClose).
+	// HalfCloseTimeout replaces IdleTimeout once one direction has ended. 0 means that IdleTimeout stays in force;
+	// but on goroutines it means five seconds if the end could not be passed on ([FallbackHalfClose]).
 	HalfCloseTimeout time.Duration
 	// MaxLifetime ends a session at that age. LifetimeJitter, from 0 to 1, shortens it
 	// for each session by a random part of up to this share, so that sessions that
@@ -37,14 +37,13 @@ type Limits struct {
 	// PerConnection limits this session alone. Any bandwidth limit adds 800 bytes to the memory of a session.
 	PerConnection Rates
 
-	// Answered is called when the time of FirstByte is over and the second side has sent a byte, so that
-	// success is reported before the session ends. It may be called more than once, on the goroutine that
-	// drives the session, and must not wait.
+	// Answered reports success early: the second side has sent a byte, and the time of FirstByte is over. It may
+	// be called more than once, on a goroutine of the session, and must not wait.
 	Answered func()
 
-	// FirstByteCame is called when the second side sends its first byte. asked says whether the first side has
-	// sent something before, and took is the time since it last sent something, or since the session began. It
-	// is called once for each session, on the goroutine that drives the session, and must not wait.
+	// FirstByteCame is called when the second side sends its first byte. asked says whether the first side had
+	// sent something. took is the time since the first side last sent something, or since the session began. It is
+	// called once for each session, on the goroutine that drives the session, and must not wait.
 	FirstByteCame func(took time.Duration, asked bool)
 
 	// Of belongs to the caller: relay does not look at it.
@@ -112,9 +111,8 @@ type acks struct {
 	ago   time.Duration // since its last packet with an acknowledgement, possibly of nothing new
 }
 
-// A progress holds the acknowledgements of both sides of a session whose bytes the kernel still sends, although
-// no byte has moved for the idle time. Acknowledgements raise no event, so the driver looks for them when that
-// time is over.
+// A progress is what both sides have acknowledged, of bytes that the kernel still sends when no byte has moved for
+// the idle time. Acknowledgements raise no event, so the driver looks for them when that time is over.
 type progress struct {
 	bytes int64 // acknowledged when a look last found progress
 	since int64 // clock time since which nothing more was acknowledged, as of that look; 0: no look yet

@@ -98,8 +98,8 @@ func (d *Driver) beginLingering(s *Driven, l lingering) *lingering {
 	return &l
 }
 
-// waitsFor reports whether bytes are left to wait for and some were acknowledged lately; if so, it arms the
-// timer for the next look.
+// waitsFor reports whether bytes are left, and some were acknowledged lately; then it arms the timer for the next
+// look.
 func (s *Driven) waitsFor(l *lingering, left int) bool {
 	now := s.drv.loop.Now()
 	if left < l.left {
@@ -164,8 +164,8 @@ func (s *Driven) undelivered() (n int) {
 	return n
 }
 
-// deliver tries again to deliver what a direction's source has left, and returns how many bytes the direction
-// still holds.
+// deliver tries again to deliver the bytes that a direction's source has left behind, and returns how many the
+// direction still holds.
 func (d *Driver) deliver(dir *direction) (held int) {
 	if dir.held == nil {
 		dir.held = &d.work

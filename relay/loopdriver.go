@@ -253,7 +253,7 @@ func (d *Driver) guardMark(dir *direction) {
 	}
 }
 
-// Expired is the guard's tick.
+// Expired implements [loop.Expirer]: it looks at the sources with raised low-water marks.
 func (d *Driver) Expired(*loop.Timer) {
 	looked := d.marked
 	d.marked = d.markedNext[:0]
@@ -273,8 +273,8 @@ func (d *Driver) Expired(*loop.Timer) {
 // lowered, so that an idle loop can sleep.
 const quietLooks = 4
 
-// look reads from a direction's source unless bytes have moved since the last look, and reports whether the
-// mark stays raised.
+// look reads from a direction's source if no bytes have moved since the last look, and reports whether the mark
+// stays raised.
 func (d *Driver) look(m marked) bool {
 	if moved := m.dir.spliced.Load(); moved != m.mark.seen {
 		m.mark.seen, m.mark.quiet = moved, 0
@@ -357,7 +357,7 @@ func (d *Driver) bind(dir *direction, l link) {
 	dir.chooseMode(d.relay, true)
 }
 
-// DriverStats counts the decisions of a [Driver]'s directions, and the events that their sinks caused. The
+// DriverStats counts what the directions of a [Driver], or of all sessions on goroutines, have decided. The
 // counters never fall.
 type DriverStats struct {
 	Promotions   int64 // a direction changed from copying to splicing
@@ -368,7 +368,7 @@ type DriverStats struct {
 	Rests        int64 // a direction had to wait for a limit of bandwidth
 
 	// On loops alone:
-	Residues     int64 // a slot was taken for bytes that a sink had not taken
+	Residues     int64 // a slot was taken for bytes that a destination had not taken
 	HeapResidues int64 // such bytes went to the heap, because the arena was full
 	TurnsCut     int64 // a step ended at the bounds of a turn, with more to be moved
 }
@@ -435,7 +435,7 @@ func (s DriverStats) plus(t DriverStats) DriverStats {
 	}
 }
 
-// Stats returns the sums until now. It may be called by any goroutine at any time, even after Close.
+// Stats returns the driver's counts. It may be called by any goroutine at any time, even after Close.
 func (d *Driver) Stats() DriverStats { return d.env.counts.stats() }
 
 // A ledger has the counts of all drivers of a relay, closed drivers included.

@@ -61,11 +61,11 @@ const (
 
 func (m *Mirror) is(s mirrorState) bool { return m.state&s != 0 }
 
-// StartMirror begins a mirror while the connection to its shadow is being made. The owner then passes the
-// mirror with the session's socket ([Socket.Mirror]), and later calls [Mirror.Connected] or [Mirror.Refused].
-// From the first byte on, the mirror ends if bytes stay undelivered for patience (at least once, at most twice
-// this time), whether the shadow is connected or not. Without Connected or Refused it ends with
-// [driver.MirrorLate], when its patience after the session's end is over.
+// StartMirror begins a mirror while the connection to its shadow is being made. The owner then passes the mirror
+// with the session's socket ([Socket.Mirror]), and later calls [Mirror.Connected] or [Mirror.Refused]. The mirror
+// ends if bytes stay undelivered for patience, or at most twice that time, even if the shadow is not connected
+// yet. Without Connected or Refused it ends with [driver.MirrorLate], when patience is over after the session's
+// end.
 func (d *Driver) StartMirror(m *Mirror, patience time.Duration, owner MirrorOwner) {
 	*m = Mirror{drv: d, owner: owner, patience: patience, socket: loopSocket{fd: -1}}
 	d.mirrors++
@@ -265,7 +265,7 @@ func (m *Mirror) hadEnough(o driver.MirrorObserver) {
 // answersEnded notes the end of the answers of the session's other side.
 func (m *Mirror) answersEnded(eof bool) {
 	m.state |= mirrorReplied
-	if !eof || m.is(mirrorOver) { // the mirror is over, with an observer, only by the shadow's end of file
+	if !eof || m.is(mirrorOver) { // a mirror that is over has an observer only if the shadow's end of file has ended it
 		m.dismiss(eof)
 	}
 }

@@ -55,8 +55,8 @@ const mirrorFills = 4
 // minMirrorPipe is the size of pipe that a copying mirror asks for: 64 small messages fit.
 const minMirrorPipe = 256 << 10
 
-// lease leases a pipe unless the mirror has one, of size bytes if possible: so far may the shadow fall behind.
-// If no pipe is available it ends the mirror, with n more bytes undelivered.
+// lease leases a pipe unless the mirror has one. Its size, if possible size bytes, is how far the shadow may fall
+// behind. If no pipe is available it ends the mirror, with n more bytes undelivered.
 func (m *Mirror) lease(size, n int) bool {
 	if err := m.getPipe(size); err != nil {
 		m.undelivered(n)
@@ -102,8 +102,8 @@ func (m *Mirror) held() int {
 
 func (m *Mirror) delivered() int64 { return m.res.Teed + m.res.Copied }
 
-// Expired implements [loop.Expirer]: the patience for the bytes of seen is over, or, after the end of the
-// session, the patience with the shadow.
+// Expired implements [loop.Expirer]: the patience for undelivered bytes is over, or, after the end of the session,
+// the patience with the shadow.
 func (m *Mirror) Expired(*loop.Timer) {
 	switch {
 	case m.is(mirrorLast) && m.is(mirrorShut):

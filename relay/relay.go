@@ -85,9 +85,9 @@ func (r *Relay) Close() error {
 }
 
 // Shutdown refuses further sessions with [ErrClosed], waits until the running sessions on goroutines have ended
-// and their Hooks.Ended has returned, and closes the Relay. Run returns shortly after that. If ctx ends earlier,
-// Shutdown returns the cause, and the sessions go on: [Relay.Close] ends them. The caller has to wait for copies
-// and for the sessions of a [Driver].
+// and their Hooks.Ended has returned, and closes the Relay. Run and Join may return slightly later. If ctx ends
+// earlier, Shutdown returns the cause, and the sessions go on: [Relay.Close] ends them. Shutdown does not wait for
+// copies, or for the sessions of a [Driver].
 func (r *Relay) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext
@@ -134,8 +134,8 @@ func (r *Relay) Stats() Stats {
 // Engine returns the engine of the Relay's [Config].
 func (r *Relay) Engine() Engine { return r.cfg.Engine }
 
-// Join joins a and b until both directions have ended, and returns the result. It is NewSession(a, b).Run(ctx):
-// it owns both connections from the call on, and has closed them when it returns.
+// Join joins a and b until both directions have ended, and has closed both when it returns. It is NewSession(a,
+// b).Run(ctx), see [Session.Run]; the function [Join] says what it returns.
 func (r *Relay) Join(ctx context.Context, a, b net.Conn) (Result, error) {
 	return r.NewSession(a, b).Run(ctx)
 }
@@ -147,7 +147,13 @@ var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
 // whole process. It must not be closed. Default is safe for concurrent use.
 func Default() (*Relay, error) { return defaultRelay() }
 
-// Join is [Relay.Join] of the default relay, which has no timeouts: ctx and the connections end a session.
+// Join joins a and b until both directions have ended, and has closed both when it returns, also after an error.
+// An end of file is passed on as a half-close, and a reset as a reset. The end of ctx resets both sides. There are
+// no timeouts: make a relay with [New] for them. Join is [Relay.Join] of the default relay.
+//
+// The result has the reason of the end ([Reason]), the side that caused it, if one did ([Result.Culprit]), and the
+// bytes of each direction ([Flow]). The error is nil if both sides have ended by end of file. Otherwise it wraps
+// the cause: context.Cause(ctx), or a *net.OpError for a read or write that failed.
 func Join(ctx context.Context, a, b net.Conn) (Result, error) {
 	r, err := Default()
 	if err != nil {
@@ -283,10 +289,10 @@ func (r *running) none() <-chan struct{} {
 }
 
 // Hooks are functions that a [Relay] calls at events of its sessions on goroutines, from Join and
-// [Relay.NewSession]. Any of them may be nil, and costs nothing then. They are called on the session's
-// goroutines, of several sessions at a time, and must not wait or call [Relay.Shutdown], which waits for them. A
-// session that is refused calls none. (A [Driven] needs none: its owner starts it, and is notified of its end,
-// and [DriverStats] counts its changes of engine. A copy has no hooks.)
+// [Relay.NewSession]. Any of them may be nil, and costs nothing then. They are called on the session's goroutines;
+// several sessions may call them at once. They must not wait, or call [Relay.Shutdown], which waits for them. A
+// session that is refused calls none. (A [Driven] needs none: its owner starts it, and is notified of its end, and
+// [DriverStats] counts its changes of engine. A copy has no hooks.)
 type Hooks struct {
 	// Started is called before the first byte is moved.
 	Started func(s *Session)
@@ -298,7 +304,7 @@ type Hooks struct {
 }
 
 // Conns returns the connections that the session joins. The session owns them: a caller may only read their
-// addresses, and the additional state of its own wrappers.
+// addresses, and what its own wrappers add.
 func (s *Session) Conns() (a, b net.Conn) { return s.a.conn, s.b.conn }
 
 // switchTo changes the mode of the next reads.

@@ -14,7 +14,7 @@ type Result struct {
 	AToB, BToA Flow
 	// Reason is ReasonNone before the session runs and while it does.
 	Reason Reason
-	// Culprit is the side that was reset, or where a read or write failed otherwise, if this ended the session.
+	// Culprit is the side that sent a reset, or whose read or write failed, if this ended the session.
 	Culprit Side
 	// First is the side whose end of file was passed on first; SideNone before. If both come at once it may be
 	// either.
@@ -60,7 +60,7 @@ func culprit(ab, ba *direction) Side {
 	return SideNone
 }
 
-// Flow is the result of one direction.
+// Flow is what one direction has moved, and why it ended.
 type Flow struct {
 	// Spliced and Copied are the bytes that the destination's socket (or file) took. Spliced bytes never
 	// entered this process (splice, sendfile, copy_file_range); Copied bytes went through a buffer.
@@ -110,8 +110,8 @@ const (
 	// session ends: with the other direction, or when no byte has moved for Config.HalfCloseTimeout, or five
 	// seconds if that is 0.
 	FallbackHalfClose
-	// FallbackCompare: the direction's bytes are answers that the observer of a mirror sees, so
-	// they are copied until the observer wants no further calls ([Mirror.Observe]).
+	// FallbackCompare: a mirror's observer sees the answers, so they are copied until it wants no further calls
+	// ([Mirror.Observe]).
 	FallbackCompare
 	// FallbackRewrite: a driver.Rewriter changes the direction's bytes.
 	FallbackRewrite
@@ -171,11 +171,11 @@ func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
 //   - running: it has not ended.
 //   - eof: the source's end of file (of a session: each source's) was seen and passed on.
 //   - limit: a copy reached its limit.
-//   - reset: a side was reset, or went away while bytes were sent to it.
+//   - reset: a side sent a reset, or went away while bytes were sent to it.
 //   - idle-timeout: no byte moved or was acknowledged for the IdleTimeout of [Config], or of the session's [Limits].
 //     The other timeouts also come from either.
-//   - half-close-timeout: one direction had ended, and no byte moved in the other for HalfCloseTimeout (see
-//     [FallbackHalfClose] for another bound).
+//   - half-close-timeout: one direction had ended, and no byte moved in the other for HalfCloseTimeout, or for five
+//     seconds if the end could not be passed on ([FallbackHalfClose]).
 //   - lifetime: the session was older than MaxLifetime.
 //   - canceled: the context, Cut or [Relay.Close] ended the session.
 //   - error: a read or write failed otherwise, or the session was refused and has moved nothing.
@@ -231,9 +231,9 @@ type Leg struct {
 	// Busy is how long bytes for the peer were outstanding, sent or not. PeerWindow and SendBuffer are the
 	// parts of Busy in which the peer's window, or our send buffer, limited the sending.
 	Busy, PeerWindow, SendBuffer time.Duration
-	// RTT is the smoothed round-trip time, including delayed acknowledgments of the peer, and MinRTT the
-	// smallest round-trip time of the last minutes. ReceiverRTT is estimated from received bytes, and
-	// includes pauses of their sender. 0: not measured.
+	// RTT is the smoothed round-trip time, including delayed acknowledgments of the peer, and MinRTT the smallest
+	// round-trip time of the last minutes. ReceiverRTT is estimated from the bytes received: when the peer pauses
+	// it is too large. 0: not measured.
 	RTT, MinRTT, ReceiverRTT time.Duration
 	// DeliveryRate is the rate at which the peer last acknowledged, in bytes a second; AppLimited says
 	// that too little was sent to reach the possible rate. 0: unknown.

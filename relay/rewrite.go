@@ -51,7 +51,7 @@ func (d *direction) setRewriter(s *Socket) {
 // mostRoom leaves half of a buffer for the bytes of a read.
 const mostRoom = bufferSize / 2
 
-// failRewrite ends the direction because its Rewriter cannot be relied on.
+// failRewrite ends the direction after an error or an invalid result of its Rewriter.
 func (d *direction) failRewrite(err error) wait {
 	d.rareState().rewrite.dropped = true
 	return d.fail("rewrite", sideNone, err)

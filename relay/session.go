@@ -24,20 +24,20 @@ import (
 // [Config.CloseOnEOF] ends sessions at the first end; if that costs bytes the result is [ReasonTruncated].
 //
 // Only an end of file is passed on as a clean end, with one exception: when IdleTimeout ends a session of plain
-// sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the
-// first side was not the last to send. (Goroutines without [Config.LegsAfter] do not know which side was the last:
-// for them it is enough that the second side has sent something, or the first side nothing.) A reset, a failure,
-// another timeout or a canceled context resets both sides, but not one that has got its end of file. First a side gets the
-// bytes that had arrived for it, as far as it takes them at once. After a reset or failure of one side, the other
-// side gets all of them, however slowly, unless it acknowledges none for five seconds; with CloseOnEOF both sides do.
-// These bytes keep to no limit of bandwidth.
+// sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the first
+// side was not the last to send. (Goroutines without [Config.LegsAfter] do not know which side was the last: for
+// them it is enough that the second side has sent something, or the first side nothing.) A reset, a failure,
+// another timeout or a canceled context resets both sides, except for a side that has got its end of file. Before
+// that, a side gets the bytes that had arrived for it, as far as it takes them at once. After a reset or failure
+// of one side, the other side gets all of them, however slowly, unless it acknowledges none for five seconds; with
+// CloseOnEOF both sides do. These bytes keep to no limit of bandwidth.
 //
-// On goroutines there are two exceptions for a wrapper. If a Write of the wrapper fails although no TCP
-// connection beneath it was reset, the session goes on reading from the wrapper for the other side, until
-// nothing has come for a second (five seconds if the other side is not TCP). It passes on what the wrapper's
-// socket had, and at most about [Config.MaxPipeSize] more. If a Read or Write goes on although its deadline has
-// passed, the wrapper is closed one second after the other side's bytes have been sent. One second later the
-// other side is closed too, if it is TCP, even if it has not acknowledged them.
+// On goroutines there are two exceptions for a wrapper. If a Write of the wrapper fails although no TCP connection
+// beneath it was reset, the session goes on reading from the wrapper for the other side, until nothing has come
+// for a second (five seconds if the other side is not TCP). It passes on what the wrapper's socket had, and at
+// most about [Config.MaxPipeSize] more. If a Read or Write goes on although its deadline has passed, the wrapper
+// is closed one second after the other side's bytes have been sent, and the other side, if it is TCP, a second
+// later, even if it has not acknowledged them.
 //
 // To reset a *tls.Conn, the session resets the TCP connection beneath it. An end of file for a *tls.Conn that
 // has not shaken hands is passed on when the handshake is complete. (A *tls.Conn returns io.EOF even if the
@@ -56,9 +56,9 @@ import (
 // A cut sets past deadlines to end a wrapper's calls. If they have not returned after a second, the
 // connection is closed.
 //
-// The next read or write notices a reset. While neither goes on (one direction is blocked by a slow destination,
-// and the other has ended or has nothing to send), goroutines do not notice it, and only a timeout or a cut ends
-// the session. A [Driver] gets it as an event of the loop, and ends the session at once.
+// A reset is noticed by the next read or write. While there is none (one direction is blocked by a slow
+// destination, and the other has ended or has nothing to send), only a timeout or a cut ends a session on
+// goroutines. A [Driver] gets the reset as an event of the loop, and ends the session at once.
 //
 // # Urgent data
 //
@@ -121,8 +121,8 @@ var ErrRan = errors.New("penstock: relay: the session has already run")
 // errLoopConn is returned by Run and Start if a connection is a *loop.Conn.
 var errLoopConn = fmt.Errorf("penstock: relay: join: a loop still serves this loop.Conn: call its Detach first: %w", os.ErrInvalid)
 
-// NewSession prepares to join a and b. It moves nothing yet; the session owns both connections
-// from its Run or Start on. Only then are wrappers asked for what they have read ahead ([Unwrapper]).
+// NewSession prepares to join a and b. It moves nothing yet; the session owns both connections from its Run or
+// Start on. Only then are wrappers asked for the bytes that they have read ahead ([Unwrapper]).
 func (r *Relay) NewSession(a, b net.Conn) *Session {
 	if r == nil {
 		r = new(Relay)
@@ -138,8 +138,8 @@ func (r *Relay) NewSession(a, b net.Conn) *Session {
 	return s
 }
 
-// Limit replaces the limits of the relay's [Config] for this session; a is the client and b the endpoint. Call
-// it before Run or Start.
+// Limit gives the session these limits in place of all timeouts of the relay's [Config]: a zero field means none.
+// a is the client and b the endpoint. Call it before Run or Start.
 func (s *Session) Limit(l *Limits) {
 	if l != nil {
 		s.limits = l
@@ -430,12 +430,12 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 	}
 }
 
-// Cut ends the session for a cause, as the end of Run's context does: a side is reset if the other has not
-// ended, the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if cause is nil.
-// Cut does not wait for the end. Of several causes of the end, the first one counts. It may be called at any
-// time by any goroutine; before the session runs, it makes the session end as soon as it begins. Cut sets the
-// deadlines of the connections at once; do not change them afterwards. A connection whose deadlines fail is closed,
-// and its Close must not call Cut in turn.
+// Cut ends the session for a cause, as the end of Run's context does: a side is reset if the other has not ended,
+// the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if cause is nil. Cut does
+// not wait for the end. Of several causes of the end, the first one counts. It may be called at any time by any
+// goroutine; before the session runs, it makes the session end as soon as it begins. Cut sets past deadlines at
+// both connections: do not change them. It closes a connection that has none. A wrapper must not call Cut in its
+// SetDeadline or Close.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
 // cut ends the session: both directions stop waiting. It reports whether this was the first cause, which
@@ -496,8 +496,8 @@ func (s *Session) interruptBoth() {
 // set to the past. Then it is closed, in case its deadlines do nothing.
 const closeGrace = time.Second
 
-// closeStuck closes the wrapped connections of a session that was cut and has not stopped. If this does not end
-// their calls either, it closes the other connection: its peer must not wait for a Read that never ends.
+// closeStuck closes the wrapped connections of a session that was cut and has not stopped. If their calls still do
+// not return, it also closes the other connection, so that its peer does not wait for a Read that never ends.
 func (s *Session) closeStuck() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -644,8 +644,7 @@ func (s *Session) bind(d *direction, ends *pair, from, to *leg) {
 	d.set(waits, true)
 }
 
-// open asks the wrappers of a direction's ends, which may wait, and binds the direction to the ends beneath
-// them.
+// open binds a direction to the ends beneath its wrappers. It asks the wrappers for these, which may wait.
 //
 //go:noinline
 func (s *Session) open(dr *goroutineDriver) {
@@ -673,7 +672,7 @@ func (s *Session) open(dr *goroutineDriver) {
 	dr.take(d)
 }
 
-// opened makes e an end of a leg. An earlier cut could not interrupt it, so opened does.
+// opened makes e an end of a leg, and interrupts it if the session was cut before.
 func (s *Session) opened(l *leg, at *end, e end) {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
@@ -710,8 +709,8 @@ func (s *Session) startTimer() {
 	}
 }
 
-// untoldTimeout replaces a missing half-close timeout when an end of file could not be passed on: the other
-// side does not know of it, and may wait forever.
+// untoldTimeout replaces a missing half-close timeout when an end of file could not be passed on: the side that
+// was not told may wait forever.
 const untoldTimeout = 5 * time.Second
 
 // directionEnded ends the session if CloseOnEOF makes the first end count. Otherwise it starts the half-close
@@ -834,8 +833,8 @@ func (s *Session) lookForAcks() {
 	s.acked.note(x, y, s.r.clock.now())
 }
 
-// hasQuietTimeout reports whether the time of each move is recorded: a wrapper may turn out to take no end of
-// file (untoldTimeout).
+// hasQuietTimeout reports whether the time of each move is recorded. It is for every wrapper, because one may take
+// no end of file (untoldTimeout).
 func (s *Session) hasQuietTimeout() bool {
 	return s.limits.IdleTimeout > 0 || s.limits.HalfCloseTimeout > 0 || !s.plain()
 }

@@ -14,13 +14,13 @@ type Turn struct {
 	Ended bool
 	// Spoke says that the second side had sent something by the previous look.
 	Spoke bool
-	// Asked is the age of the open question, or 0 if there is none. It is at least the time for which the
-	// second side has been silent since the first side sent something, even if the first side goes on sending;
-	// or the time since the session began, if neither side has sent anything.
+	// Asked is how long the second side has left the first side's question open, or 0 if there is none. More bytes
+	// of the first side do not shorten it. If neither side has sent anything, it is the time since the session
+	// began.
 	Asked time.Duration
-	// Answered says that the second side has sent something since the previous look, after a question of the
-	// first side, then or earlier. Waited is the time until now since the question that was open at the
-	// previous look: an upper bound of the time that its answer took. It is 0 if no question was open.
+	// Answered says that the second side has answered a question since the previous look. Waited is the time since
+	// that question, if it was open at the previous look, otherwise 0: an upper bound of the time that the answer
+	// took.
 	Answered bool
 	Waited   time.Duration
 }
@@ -29,9 +29,8 @@ type Turn struct {
 // hours and a half; then Asked is too short if the first side goes on sending.
 const askedTick = 27
 
-// Look returns the changes of the session's state since the previous Look, and nothing while a driver.Carrier
-// has the session. Only one caller may use Look of a session. A move pays for it with one bit of a side, set
-// when the move records the time.
+// Look returns the changes of the session's state since the previous Look, and nothing while a driver.Carrier has
+// the session. Only one caller may use Look of a session.
 func (s *Driven) Look() Turn {
 	if s.drv == nil || s.is(over|carried) {
 		return Turn{}
@@ -106,9 +105,9 @@ type look struct {
 	asked    int64 // clock time of the open question; 0: there was none
 }
 
-// Look is [Driven.Look] for a session on goroutines. It compares the bytes that have moved: if both sides have
-// sent something since the previous look, the second side counts as the last. It may be called at any time by
-// any goroutine.
+// Look is [Driven.Look] for a session on goroutines. It only compares byte counts: if both sides have sent
+// something since the previous look, the second side counts as the last. It may be called at any time by any
+// goroutine.
 func (s *Session) Look() Turn {
 	if s.started.Load() == 0 || s.finished.Load() != 0 {
 		return Turn{}
@@ -195,9 +194,8 @@ func (y *layered) unwritten() int {
 	return len(y.out) - y.sent
 }
 
-// Quiet is [Driven.Quiet] for a session on goroutines. It cannot see their moves: quiet means that no byte has
-// moved for least. That time is known only with [Config.LegsAfter]; without it Quiet is false. It may be called
-// at any time by any goroutine.
+// Quiet is [Driven.Quiet] for a session on goroutines, which also has to have moved no byte for least. That is
+// known only with [Config.LegsAfter]; without it Quiet is false. It may be called at any time by any goroutine.
 func (s *Session) Quiet(least time.Duration) bool {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()

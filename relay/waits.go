@@ -7,9 +7,8 @@ import (
 )
 
 // Waits is how a session spent its time. Each moment counts once. If the two directions waited for different
-// things, it counts for the first of Bandwidth, ToA, ToB, the others. The rest of [Result.Duration] is time in
-// which the session is not known to have waited for anything: nothing moved for two seconds or more, and no
-// question of the first side was open.
+// things, it counts for Bandwidth, else for ToA, else for ToB, else for the others. The rest of [Result.Duration]
+// was no wait: nothing moved for two seconds or more, and no question of the first side was open.
 //
 // What a direction has waited for is known when that wait ends. A wait for bytes counts for the side that ended
 // it by sending some; a wait that has not ended counts as in [Turn]: for the second side, if the first one has
@@ -67,8 +66,8 @@ func addTicks(sum *uint32, n uint32) {
 
 func tickTime(n uint32) time.Duration { return time.Duration(int64(n) << waitTick) }
 
-// pass counts the time since active as a wait for w, and sets active to now. The part for which the loop may
-// have kept the session waiting counts as forLoop.
+// pass counts the time since active as a wait for w, and sets active to now. The part in which the loop may have
+// been busy counts as forLoop.
 func (s *Driven) pass(w waiting, now int64) {
 	if now <= s.active {
 		return

@@ -433,11 +433,11 @@ func (p *pair) transfer(max int) (n int, op string, err error) {
 	return n, op, err
 }
 
-// Stream makes a connection of a stream such as an end of a pipe, a terminal or a channel of another protocol,
-// so that it can be joined. It declares that s is a stream of bytes, not of messages, so that a Read that waits
-// may have a small buffer: 1 KiB or 8 KiB as long as the reads return less than that, and 64 KiB otherwise.
-// That also helps a wrapper of a connection, whose Read is otherwise offered at least 32 KiB, as by io.Copy. It
-// changes nothing for a connection of a known kind.
+// Stream makes a connection of a stream such as an end of a pipe, a terminal or a channel of another protocol, so
+// that it can be joined. It declares that s is a stream of bytes, not of messages. So a Read that waits may have a
+// small buffer: 1 KiB or 8 KiB as long as the reads return less than that, and 64 KiB otherwise. This also helps a
+// wrapper of a connection: its Read otherwise gets at least 32 KiB, as from io.Copy. It changes nothing for a
+// connection of a known kind.
 //
 // If s is no connection, the result has s's deadlines if there are any (SetDeadline, SetReadDeadline,
 // SetWriteDeadline), and returns os.ErrNoDeadline otherwise: then a session that is cut closes it. If s has

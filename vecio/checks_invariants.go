@@ -75,7 +75,7 @@ func (b *block) check() {
 	}
 }
 
-// A proof is a checksum of a block, with where its piece was given.
+// A proof is a checksum of a block, with the place where its piece was given.
 type proof struct {
 	given    site
 	sum      uint64

@@ -16,15 +16,15 @@ type Config struct {
 	CopyBelow int
 
 	// High bounds the pending bytes. A piece that would exceed it waits until at most Low bytes are pending; a
-	// writer that never waits refuses pieces with ErrFull until then. Only a piece that comes when nothing is
-	// pending may be longer than High. 0 means DefaultHigh. Low is 0 by default: everything is written.
+	// writer that never waits refuses pieces with ErrFull until then. A piece that comes when nothing is pending
+	// may be longer than High. The default of High is DefaultHigh, the default of Low 0.
 	High, Low int
 
 	// Policy says what End does.
 	Policy Policy
 
-	// Bound is how long an incomplete unit (Adaptive), or pieces that were not flushed (Batch), may wait, see
-	// Writer.Due. 0 means DefaultBound for Adaptive and no bound for Batch; Latency has none.
+	// Bound is how long an incomplete unit (Adaptive) or unflushed pieces (Batch) may wait, see Writer.Due. 0
+	// means DefaultBound for Adaptive and no bound for Batch; Latency has none.
 	Bound time.Duration
 
 	// Now is a monotonic clock in nanoseconds, for Bound. Nil means the system's clock.
@@ -39,8 +39,8 @@ const (
 	// DefaultHigh is how many bytes may be pending.
 	DefaultHigh = 1 << 20
 
-	// maxRuns bounds what empty and tiny pieces cost: how many times the length of a pending piece may differ
-	// from the length of the piece before it, and the number of owned pieces.
+	// maxRuns bounds what empty and tiny pieces cost: the number of owned pieces, and of pieces that differ in
+	// length from the one before.
 	maxRuns = 1 << 16
 )
 
@@ -124,8 +124,7 @@ func (e *WriteError) Error() string {
 // Unwrap returns the cause.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// Timeout reports whether a deadline has passed. Only after such an error the writer goes on, when Flush is
-// called again.
+// Timeout reports whether a deadline has passed. After such an error alone the next Flush goes on.
 func (e *WriteError) Timeout() bool { return errors.Is(e.Err, os.ErrDeadlineExceeded) }
 
 // errInvalidWrite says that a Write breaks the contract of io.Writer.

@@ -4,8 +4,8 @@
 //
 // A [Writer] collects pieces and hands them to the kernel with sendmsg(2), or writev(2) if the descriptor is no
 // socket. It copies small pieces, in order, into a pooled buffer; larger ones go by reference. It writes to a
-// connection of package net, waiting with the runtime's poller; to a non-blocking descriptor that a loop owns,
-// never waiting; and to anything else by one coalesced Write. [Stats] says which.
+// connection of package net, and waits with the runtime's poller; to a non-blocking descriptor that a loop owns,
+// and never waits; and to anything else by one coalesced Write. [Stats] says which.
 //
 //	w, err := vecio.New(conn, nil)
 //	...

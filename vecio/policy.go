@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Policy decides when a [Writer] hands its pieces to the kernel, and which of them the kernel may send.
+// A Policy decides when a [Writer] hands its pieces to the kernel, and whether the kernel may hold some back.
 // docs/library.md has a table of the policies.
 //
 // With every policy TCP_NODELAY is set on a TCP socket, and stays set: without a cork, bytes that the kernel
@@ -67,8 +67,8 @@ func (p Policy) check(bound time.Duration) error {
 
 // A pace decides when a writer has to send.
 //
-// Invariant: waits is true while there are appended bytes that no flush has pushed, pending here or under the
-// kernel's cork; since is when the first of them was appended. Both are kept only with a bound.
+// Invariant, with a bound: waits is true while there are appended bytes that no flush has pushed, here or under
+// the kernel's cork; since is when the first of them was appended.
 type pace struct {
 	waits bool
 	asked bool  // a Flush has met ErrBlocked or a deadline, and will be called again
@@ -100,10 +100,10 @@ func (w *Writer) End() error {
 	return w.Flush()
 }
 
-// Due returns how long bytes may still wait before Flush should be called, and whether there are such bytes:
-// bytes of an incomplete unit with Adaptive, or unflushed bytes with Batch if Config.Bound is set. The time is
-// 0 if Flush should be called now. A loop arms a timer with it after appending; other callers ask before they
-// wait for something else. Nothing is due while a writer waits for its descriptor to be writable.
+// Due returns in what time Flush should be called, and whether at all: with Adaptive for bytes of an incomplete
+// unit, with Batch and a Config.Bound for unflushed bytes. The time is 0 if Flush should be called now. A loop
+// arms a timer with it after appending; other callers ask before they wait for something else. Nothing is due
+// while a writer waits for its descriptor to be writable.
 func (w *Writer) Due() (time.Duration, bool) {
 	if !w.pace.waits || w.pace.asked {
 		return 0, false
@@ -111,8 +111,8 @@ func (w *Writer) Due() (time.Duration, bool) {
 	return time.Duration(max(w.pace.since+int64(w.config.Bound)-w.config.Now(), 0)), true
 }
 
-// paced checks whether the piece that was just appended has to be sent. A failure is not this piece's error,
-// because the piece was taken: the next call returns it.
+// paced checks whether the piece that was just appended has to be sent. The piece was taken, so the next call
+// returns a failure.
 func (w *Writer) paced() {
 	if w.config.Bound == 0 || w.q == nil || w.pace.asked {
 		return

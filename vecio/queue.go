@@ -72,7 +72,7 @@ func (q *queue) extend(n int) {
 }
 
 // turn replaces the open buffer, which is full at the position at. If all pending bytes are in a small buffer,
-// they move to the larger one: they are few, and then form one span with the next bytes.
+// they move to the new one, and form one span with the next bytes.
 func (q *queue) turn(at int64) {
 	b := leaseBuffer(q.next)
 	q.turns++
@@ -269,8 +269,8 @@ func (l *lengths) reset() {
 	l.count = 0
 }
 
-// Most pieces are short, so Append only checks whether the piece fits into free. free is empty whenever there
-// is something else to consider.
+// Most pieces are short: for them Append only checks whether they fit into free. free is empty whenever there is
+// more to consider.
 //
 // Invariant: free is nil, or begins in the open buffer where its used part ends, and is as long as fits into
 // the buffer and below the high mark. Its first filled bytes are of short pieces; they are pending, but are not

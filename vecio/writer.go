@@ -164,8 +164,8 @@ func (w *Writer) Pending() int {
 	return int(w.appended-w.written) + w.filled
 }
 
-// Room returns how many bytes may be added before a writer that never waits refuses a piece with ErrFull, or
-// another writer waits. A piece that comes when nothing is pending may be longer.
+// Room returns how many bytes may be added before a writer refuses a piece with ErrFull, or waits if it may wait.
+// A piece that comes when nothing is pending may be longer.
 func (w *Writer) Room() int {
 	if w.state() != nil || w.full && w.Pending() > w.config.Low || w.q != nil && w.q.crowded() {
 		return 0

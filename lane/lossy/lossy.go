@@ -15,8 +15,8 @@ import (
 // A Rate says how many of 10,000 arriving packets are lost, duplicated and delayed.
 type Rate struct {
 	Lose, Twice, Late uint32
-	// SpareResets leaves segments with RST alone. No sender repeats an RST, so an endpoint may never learn of a
-	// reset that is lost.
+	// SpareResets spares segments with RST: no sender repeats an RST, so an endpoint may never learn of a lost
+	// reset.
 	SpareResets bool
 }
 

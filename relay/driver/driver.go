@@ -86,12 +86,11 @@ type Gate interface {
 	// Answered is called with the bytes of the other side as they are read, and with no bytes at the end of
 	// file, until the gate is open. The bytes are passed on, whatever it returns.
 	Answered(b []byte) GateVerdict
-	// Pass is called before bytes are read that it has not let pass yet: when there may be bytes, when more
-	// have come, and when Answered has returned GateLooks. ahead is what is left of relay.Socket.Ahead; if that
-	// is empty, the bytes are in the queue of the socket fd, which Pass may peek at, but must not consume.
-	// ended says that the peer has sent its last byte. Pass returns how many bytes may pass, including bytes
-	// that have not come yet: 0 for none before the next event, [GateOpen] for all from now on. An error ends
-	// the session like an error of a read.
+	// Pass is called when there may be bytes that it has not let pass yet, when more have come, and when Answered
+	// has returned GateLooks. ahead is what is left of relay.Socket.Ahead; if that is empty, the bytes are in the
+	// queue of the socket fd, which Pass may peek at, but must not consume. ended says that the peer has sent its
+	// last byte. Pass returns how many bytes may pass, including bytes that have not come yet: 0 for none before
+	// the next event, [GateOpen] for all from now on. An error ends the session like an error of a read.
 	Pass(fd int, ahead []byte, ended bool) (n int, err error)
 	// Close is the last call, once: when the gate is open for good, or the session has ended.
 	Close()
@@ -172,7 +171,7 @@ type Transform interface {
 type MirrorObserver interface {
 	// Sent is called with bytes of the source that the other side has taken.
 	Sent(b []byte)
-	// Skipped is called with the number of the source's bytes that were spliced, which no observer sees. The
+	// Skipped is called with a number of the source's bytes that were spliced, so that no observer sees them. The
 	// calls of Skipped and Sent come in the order of the bytes.
 	Skipped(n int)
 	// SentAll is called at the source's end of file, unless the other side has ended its answers before. Many

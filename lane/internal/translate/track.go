@@ -33,8 +33,7 @@ type Flow struct {
 	// although none was missing here.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
-	// Resent is how many segments came again that have the first byte that the other endpoint has not
-	// acknowledged.
+	// Resent is how many segments came again with the first byte that the other endpoint has not acknowledged.
 	Resent uint32
 	// Takes is the largest segment that the endpoint accepts.
 	Takes uint16
