@@ -425,8 +425,8 @@ var NumberNames = func() (names []string) {
 	for i := range endpointColumns {
 		names = append(names, strings.Join(endpointColumns[i].Path, "."))
 	}
-	return append(names, "connects.made", "connects.sum_us", "bytes.client_to_endpoint.spliced", "bytes.client_to_endpoint.copied",
-		"bytes.endpoint_to_client.spliced", "bytes.endpoint_to_client.copied", "answers.made", "answers.sum_us", "limited_ms", "waited_ms")
+	return append(names, "connects.made", "connects.sum_us", "bytes.client_to_endpoint.spliced", "bytes.client_to_endpoint.copied", "bytes.client_to_endpoint.lane",
+		"bytes.endpoint_to_client.spliced", "bytes.endpoint_to_client.copied", "bytes.endpoint_to_client.lane", "answers.made", "answers.sum_us", "limited_ms", "waited_ms")
 }()
 
 // equal reports whether nothing has changed.
@@ -485,7 +485,7 @@ func AppendNumbers(n []int64, e *Endpoint) []int64 {
 	}
 	in, out, answers := &e.Bytes.ClientToEndpoint, &e.Bytes.EndpointToClient, cmp.Or(e.Answers, &Answers{})
 	lost, all := e.Waited()
-	return append(n, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, out.Spliced, out.Copied,
+	return append(n, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, in.Lane, out.Spliced, out.Copied, out.Lane,
 		answers.Made, answers.SumUs, all.Milliseconds(), lost.Milliseconds())
 }
 

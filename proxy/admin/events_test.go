@@ -144,7 +144,7 @@ func want(st *admin.Status) map[string]string {
 			}
 			in, out := e.Bytes.ClientToEndpoint, e.Bytes.EndpointToClient
 			lost, all := e.Waited()
-			numbers := []int64{e.Active, e.Total, e.Failures, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, out.Spliced, out.Copied, e.Answers.Made, e.Answers.SumUs, all.Milliseconds(), lost.Milliseconds()}
+			numbers := []int64{e.Active, e.Total, e.Failures, e.Connects.Made, e.Connects.SumUs, in.Spliced, in.Copied, in.Lane, out.Spliced, out.Copied, out.Lane, e.Answers.Made, e.Answers.SumUs, all.Milliseconds(), lost.Milliseconds()}
 			state[u.Name+"/"+e.Name] = fmt.Sprint(e.State, why, byHand, numbers)
 		}
 	}
@@ -208,6 +208,7 @@ func change(random *rand.Rand, st *admin.Status) {
 				e.State, e.Why = admin.Down, "<b>refused\u202e"
 			}
 			e.Bytes.EndpointToClient.Copied = random.Int64N(2)
+			e.Bytes.ClientToEndpoint.Lane = random.Int64N(2)
 			e.Answers = &admin.Answers{Made: random.Int64N(2), SumUs: random.Int64N(2)}
 			e.Limited = map[string]float64{"client": float64(random.IntN(2)) / 3, "endpoint": 0.1, "endpoint_network": float64(random.IntN(2)) / 7}
 			if random.IntN(3) == 0 {

@@ -45,14 +45,14 @@ func (p pair) tiles() map[string]string {
 	st, was := &p.now.process, &p.before.process
 	lag := slices.MaxFunc(st.Loops, func(a, b admin.Loop) int { return int(a.LagP99Us - b.LagP99Us) }).LagP99Us
 	now, before := st.Bytes, was.Bytes
-	splices, copies := spliced(now)-spliced(before), copied(now)-copied(before)
+	all := now.ClientToEndpoint.All() + now.EndpointToClient.All() - before.ClientToEndpoint.All() - before.EndpointToClient.All()
 	accepted := float64(st.Connections.Accepted-was.Connections.Accepted) * 1000 / float64(p.now.at-p.before.at)
 	return map[string]string{
 		"sessions": group(st.Connections.Active) + " | of at most " + group(st.Connections.Most),
 		"accepted": group(int64(math.Round(accepted))) + " | " + group(st.Connections.Accepted) + " in all",
 		"received": p.perSecond(now.ClientToEndpoint.All(), before.ClientToEndpoint.All()) + " | " + display.Bytes(now.ClientToEndpoint.All()) + " in all",
 		"sent":     p.perSecond(now.EndpointToClient.All(), before.EndpointToClient.All()) + " | " + display.Bytes(now.EndpointToClient.All()) + " in all",
-		"spliced":  share(float64(splices), float64(splices+copies)) + " | of this second's bytes",
+		"spliced":  share(float64(spliced(now)-spliced(before)), float64(all)) + " | of this second's bytes",
 		"refused":  group(st.Connections.Refused) + " | clients in all",
 		"failures": group(st.Counters["failures"]) + " | with removed endpoints",
 		"lag":      micro(float64(lag)) + " | p99 of " + strings.TrimSuffix(group(int64(len(st.Loops)))+" loops", map[bool]string{true: "s"}[len(st.Loops) == 1]),
@@ -139,8 +139,8 @@ func (p pair) endpoints() rows {
 	for name, e := range p.now.endpoints {
 		n, m := e.numbers, p.before.endpoints[name].numbers
 		moved := func(direction string) string {
-			spliced, copied := "bytes."+direction+".spliced", "bytes."+direction+".copied"
-			return p.perSecond(n[spliced]+n[copied], m[spliced]+m[copied])
+			spliced, copied, lane := "bytes."+direction+".spliced", "bytes."+direction+".copied", "bytes."+direction+".lane"
+			return p.perSecond(n[spliced]+n[copied]+n[lane], m[spliced]+m[copied]+m[lane])
 		}
 		list[name] = map[string]string{
 			"state": e.State, "upstream": e.Upstream, "name": e.Name + e.Address, "weight": group(e.Weight), "why": e.Why,

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -83,6 +84,53 @@ func TestNumbersAreTheAPIs(t *testing.T) {
 	for _, e := range st.Upstreams[0].Endpoints {
 		if got := v.Endpoints["shop/"+e.Name]; got["total"] != group(e.Total) || got["active"] != group(e.Active) {
 			t.Errorf("at rest, endpoint %s is %v, want %+v", e.Name, got, e)
+		}
+	}
+}
+
+// TestBytesOfTheLane: bytes that the lane forwards count as all others.
+func TestBytesOfTheLane(t *testing.T) {
+	t.Parallel()
+	inLane := func(b *admin.Bytes) {
+		for _, by := range []*admin.ByEngine{&b.ClientToEndpoint, &b.EndpointToClient} {
+			*by = admin.ByEngine{Lane: by.All()}
+		}
+	}
+	s := &stage{endpoints: 3, sessions: 9, at: began, runs: true, change: func(st *admin.Status) {
+		inLane(&st.Bytes)
+		inLane(&st.Listeners[0].Bytes)
+		inLane(&st.Upstreams[0].Bytes)
+		for i := range st.Upstreams[0].Endpoints {
+			inLane(&st.Upstreams[0].Endpoints[i].Bytes)
+		}
+	}}
+	bind := "unix:" + filepath.Join(t.TempDir(), "s")
+	s.prepare(t, admin.Access{Bind: bind})
+	client, err := admin.NewClient(bind)
+	must(t, err)
+	f := follow(t, client)
+	b := openPage(t, gate(t, client))
+	var v view
+	var now, before *moment
+	first := b.view().Event // rates are known from the second event on
+	if !condition.Eventually(func() bool {
+		v = b.view()
+		now, before = f.at(v.Event)
+		return v.Event > first+1 && now != nil && before != nil
+	}) {
+		t.Fatal("no further event on the page")
+	}
+	want := pair{now, before}.expected()
+	for _, tile := range []string{"received", "sent", "spliced"} {
+		if v.Tiles[tile] != want.Tiles[tile] {
+			t.Errorf("%s is %q, want %q", tile, v.Tiles[tile], want.Tiles[tile])
+		}
+	}
+	for _, of := range [][2]map[string]map[string]string{{v.Listeners, want.Listeners}, {v.Upstreams, want.Upstreams}, {v.Endpoints, want.Endpoints}} {
+		for name, row := range of[1] {
+			if got := of[0][name]; got["in"] != row["in"] || got["out"] != row["out"] {
+				t.Errorf("%s: %s and %s, want %s and %s", name, got["in"], got["out"], row["in"], row["out"])
+			}
 		}
 	}
 }

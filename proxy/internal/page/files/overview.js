@@ -33,8 +33,8 @@ function refused(p) {
 }
 
 function splicedShare(s) {
-  const of = s.change(s.entry, spliced), beside = s.change(s.entry, copied);
-  return of + beside ? share(of / (of + beside)) : "–";
+  const all = s.change(s.entry, received) + s.change(s.entry, sent);
+  return all ? share(s.change(s.entry, spliced) / all) : "–";
 }
 
 export class Overview {

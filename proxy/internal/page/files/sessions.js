@@ -2,6 +2,7 @@
 import { byId, element, mark, text } from "./dom.js";
 import { bytes, plural, since } from "./format.js";
 import { get } from "./request.js";
+import { received, sent } from "./state.js";
 import { shown, Table } from "./table.js";
 
 const top = 100;
@@ -29,8 +30,8 @@ export class Sessions {
         { key: "verdict", title: "verdict", flex: [0, 110], fill: shown((s) => (s.verdict || "").replace("_", " ")) },
         { key: "age", title: "age", flex: [0, 80], sort: true, number: true, fill: shown((s) => since(s.age_us / 1e6)) },
         { key: "idle", title: "idle", flex: [0, 80], sort: true, number: true, fill: shown((s) => (s.idle_us === undefined ? "–" : since(s.idle_us / 1e6))) },
-        { key: "in", title: "from client", flex: [0, 80], sort: true, number: true, fill: shown((s) => bytes(s.bytes.client_to_endpoint.spliced + s.bytes.client_to_endpoint.copied)) },
-        { key: "out", title: "to client", flex: [0, 80], sort: true, number: true, fill: shown((s) => bytes(s.bytes.endpoint_to_client.spliced + s.bytes.endpoint_to_client.copied)) },
+        { key: "in", title: "from client", flex: [0, 80], sort: true, number: true, fill: shown((s) => bytes(received(s))) },
+        { key: "out", title: "to client", flex: [0, 80], sort: true, number: true, fill: shown((s) => bytes(sent(s))) },
       ],
     });
     this.table.onSort = (key) => { byId("f-sort").value = key; this.load(); };

@@ -2,8 +2,9 @@
 
 /** Indexes of the numbers of an endpoint in an event, by the names that the server gives them. */
 export const N = {};
-export const bytesIn = ["bytes.client_to_endpoint.spliced", "bytes.client_to_endpoint.copied"];
-export const bytesOut = ["bytes.endpoint_to_client.spliced", "bytes.endpoint_to_client.copied"];
+const engines = ["spliced", "copied", "lane"];
+export const bytesIn = engines.map((engine) => `bytes.client_to_endpoint.${engine}`);
+export const bytesOut = engines.map((engine) => `bytes.endpoint_to_client.${engine}`);
 let width = 0; // how many there are
 
 /** turn is how many endpoints have numbers in an event. */
@@ -120,11 +121,13 @@ export class State {
   }
 }
 
-/** spliced, copied and moved return bytes of a row. */
+const all = (by) => engines.reduce((sum, engine) => sum + (by[engine] || 0), 0);
+
+/** spliced, copied, received and sent return bytes of a row. */
 export const spliced = (row) => row.bytes.client_to_endpoint.spliced + row.bytes.endpoint_to_client.spliced;
 export const copied = (row) => row.bytes.client_to_endpoint.copied + row.bytes.endpoint_to_client.copied;
-export const received = (row) => row.bytes.client_to_endpoint.spliced + row.bytes.client_to_endpoint.copied;
-export const sent = (row) => row.bytes.endpoint_to_client.spliced + row.bytes.endpoint_to_client.copied;
+export const received = (row) => all(row.bytes.client_to_endpoint);
+export const sent = (row) => all(row.bytes.endpoint_to_client);
 
 /** follow takes the server's events as long as the page is open, and calls change after each. */
 export function follow(state, change, level) {
