@@ -191,7 +191,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		t.note("generation %d was rolled back at %s, %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), cmp.Or(when(r.Automatic, "automatically"), "by "+r.By), r.Path)
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
-	t.noteIf(s.Lost > 0, "%s not delivered: the receiver left first", display.Bytes(s.Lost))
+	t.noteIf(s.Lost > 0, "%s "+undelivered, display.Bytes(s.Lost))
 	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
 		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
 	}
@@ -229,6 +229,9 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	t.denied(s.DeniedByHand)
 	return t.write(w, problemLines(s.Problems, maxProblems), "")
 }
+
+// undelivered says what happened to lost bytes.
+const undelivered = "not delivered: a receiver left, or its session was ended"
 
 // copiedBecause are the reasons why a direction is not spliced, see relay.Fallback.
 var copiedBecause = map[string]string{

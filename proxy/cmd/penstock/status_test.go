@@ -86,7 +86,7 @@ WARNING  listener web is at its limit
 WARNING  generation 3 waits
 process         7      serving               generation 3, for 2m0s; up 1h0m0s
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
-      17 B not delivered: the receiver left first
+      17 B not delivered: a receiver left, or its session was ended
       2 directions were copied, not spliced: urgent bytes arrived
 pipes                                        in use 3, idle 5, made 9, reused 100
 traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
