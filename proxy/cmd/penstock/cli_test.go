@@ -73,14 +73,14 @@ func TestSummaryAsText(t *testing.T) {
 		Lost:      8,
 		Fallbacks: map[string]int64{"wrapped": 9, "urgent": 10},
 	}
-	const want = "1 connection accepted, 3 refused (unavailable 3); client to endpoint: 1 byte spliced, 5 copied; endpoint to client: 6 bytes spliced, 7 copied; 8 bytes lost; fallbacks to copying: urgent 10, wrapped 9\n"
+	const want = "1 connection accepted, 3 refused (unavailable 3); client to endpoint: 1 byte spliced, 5 copied; endpoint to client: 6 bytes spliced, 7 copied; 8 bytes not delivered: a receiver left, or its session was ended; fallbacks to copying: urgent 10, wrapped 9\n"
 	var got bytes.Buffer
 	if err := writeSummary(&got, "text", s); err != nil || got.String() != want {
 		t.Errorf("summary is\n%s%v, want\n%s", got.String(), err, want)
 	}
 	got.Reset()
 	s.Bytes.ClientToEndpoint.Lane, s.Bytes.EndpointToClient.Lane = 20, 30
-	if err := writeSummary(&got, "text", s); err != nil || !strings.Contains(got.String(), "7 copied; in the lane: 20 bytes to endpoints, 30 to clients; 8 bytes lost") {
+	if err := writeSummary(&got, "text", s); err != nil || !strings.Contains(got.String(), "7 copied; in the lane: 20 bytes to endpoints, 30 to clients; 8 bytes not delivered: a receiver left, or its session was ended") {
 		t.Errorf("%q, %v", got.String(), err)
 	}
 }

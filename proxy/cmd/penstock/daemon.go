@@ -537,9 +537,9 @@ func writeSummary(w io.Writer, form string, s admin.Summary) error {
 		return json.NewEncoder(w).Encode(s)
 	}
 	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
-	_, err := fmt.Fprintf(w, "%s accepted, %d refused%s; client to endpoint: %s spliced, %d copied; endpoint to client: %s spliced, %d copied%s; %s lost; fallbacks to copying: %s\n",
+	_, err := fmt.Fprintf(w, "%s accepted, %d refused%s; client to endpoint: %s spliced, %d copied; endpoint to client: %s spliced, %d copied%s; %s %s; fallbacks to copying: %s\n",
 		plural(s.Connections.Accepted, "connection", "connections"), s.Connections.Refused, byReason(s.RefusedBy),
-		bytesText(there.Spliced), there.Copied, bytesText(back.Spliced), back.Copied, laneBytes(&s), bytesText(s.Lost), listed(s.Fallbacks))
+		bytesText(there.Spliced), there.Copied, bytesText(back.Spliced), back.Copied, laneBytes(&s), bytesText(s.Lost), cmp.Or(when(s.Lost > 0, undelivered), "not delivered"), listed(s.Fallbacks))
 	return err
 }
 
