@@ -122,15 +122,20 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // startingWait is how long a request waits for a starting process. Most processes start faster.
 const startingWait = time.Second
 
-// awaitOpened waits until the process has opened everything.
-func (s *Server) awaitOpened(ctx context.Context) error {
-	if s.cfg.Opened == nil {
-		return nil
-	}
+// opened reports whether the process has opened everything.
+func (s *Server) opened() bool {
 	select {
 	case <-s.cfg.Opened:
-		return nil
+		return true
 	default:
+		return s.cfg.Opened == nil
+	}
+}
+
+// awaitOpened waits until the process has opened everything.
+func (s *Server) awaitOpened(ctx context.Context) error {
+	if s.opened() {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, startingWait)
 	defer cancel()

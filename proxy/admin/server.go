@@ -104,6 +104,9 @@ type Move struct {
 	*admission.Move
 	server *Server
 	now    *conditions // for the new address
+	// TakeOver asks the draining process that has the address to leave it, and listens there. Prepare returns it before this
+	// process has opened everything: if that fails, the other one keeps the address. Otherwise it is nil.
+	TakeOver func(ctx context.Context) error
 }
 
 // Prepare opens an address, and reads its files. If the server already listens there, only the mode of the path and the
@@ -111,14 +114,26 @@ type Move struct {
 // and so is the address of a draining process. The error is one line.
 func (s *Server) Prepare(ctx context.Context, a Access) (*Move, error) {
 	if a.Bind == "" { // no token, certificate or group is valid
-		return &Move{s.place.PrepareNone(), s, new(conditions)}, nil
+		return &Move{s.place.PrepareNone(), s, new(conditions), nil}, nil
 	}
 	addr, conditions, err := a.open(s.log)
 	if err != nil {
 		return nil, err
 	}
-	move, err := s.place.Prepare(ctx, addr, func() (*listener.Listener, error) { return s.listen(ctx, addr, &a) })
-	return &Move{move, s, conditions}, err
+	prepare := func(ctx context.Context, takeOver bool) (*admission.Move, error) {
+		return s.place.Prepare(ctx, addr, func() (*listener.Listener, error) { return s.listen(ctx, addr, &a, takeOver) })
+	}
+	move, err := prepare(ctx, s.opened())
+	if !errors.Is(err, errDrains) {
+		return &Move{move, s, conditions, nil}, err
+	}
+	return &Move{s.place.PrepareNone(), s, conditions, func(ctx context.Context) error {
+		move, err := prepare(ctx, true)
+		if err == nil {
+			move.Commit()
+		}
+		return err
+	}}, nil
 }
 
 // Commit puts the change into force. Clients connected to the old address still get their response, if the new
@@ -205,17 +220,26 @@ func (s *Server) leave(_ context.Context, a *arguments) (any, error) {
 	return empty{}, nil
 }
 
-func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access) (*listener.Listener, error) {
+// errDrains means that a draining process has the address, and was not asked to leave it.
+var errDrains = errors.New("a draining process has the address")
+
+func (s *Server) listen(ctx context.Context, addr sockopt.Address, a *Access, takeOver bool) (*listener.Listener, error) {
 	cfg := &listener.Config{Limit: s.place.Conns.Limit(), Own: true}
 	l, err := listener.Listen(ctx, addr, cfg)
-	if !errors.Is(err, syscall.EADDRINUSE) || askToLeave(ctx, a) != nil {
-		return l, listener.ExplainTaken(addr, err)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return l, err
+	}
+	switch asked := askToLeave(ctx, a, takeOver); {
+	case errors.Is(asked, errDrains):
+		return nil, asked
+	case asked != nil:
+		return nil, listener.ExplainTaken(addr, err)
 	}
 	return listener.Listen(ctx, addr, cfg)
 }
 
-// askToLeave asks the process at an address to leave, if it is a draining penstock.
-func askToLeave(ctx context.Context, a *Access) error {
+// askToLeave asks the process at an address to leave, if it is a draining penstock and takeOver is set.
+func askToLeave(ctx context.Context, a *Access, takeOver bool) error {
 	ctx, cancel := context.WithTimeout(ctx, handoverTime)
 	defer cancel()
 	c, err := NewClientAs(a.Bind, a.credentials())
@@ -227,6 +251,8 @@ func askToLeave(ctx context.Context, a *Access) error {
 		return err
 	case st.State != Draining:
 		return ErrServing
+	case !takeOver:
+		return errDrains
 	}
 	return c.do(ctx, "POST", "/v1/leave", nil, nil)
 }

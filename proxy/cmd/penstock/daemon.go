@@ -168,7 +168,13 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) 
 	move.Commit() // from now on it answers that the process starts
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
 	if err != nil {
-		return errors.Join(r.alreadyRuns(err), scrapes.Abort())
+		if move.TakeOver == nil { // otherwise a process drains this file, and has closed its listeners
+			err = r.alreadyRuns(err)
+		}
+		return errors.Join(err, scrapes.Abort())
+	}
+	if move.TakeOver != nil {
+		r.adminFailed = move.TakeOver(ctx)
 	}
 	r.logAdminFailed()
 	r.keeper = rollback.New(cfg, rollback.Config[*config.Config]{
