@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,6 +95,12 @@ func TestProbes(t *testing.T) {
 	want("/readyz", http.StatusServiceUnavailable, "the process is about to drain, and accepts clients until then\n")
 	starts = time.Now().Add(-time.Hour)
 	want("/readyz", http.StatusServiceUnavailable, "the process drains\n")
+	r.balancer.drain(true)
+	stuck = nil
+	st, err := r.Status(t.Context())
+	if !slices.ContainsFunc(st.Problems, func(p admin.Problem) bool { return p.Kind == "draining" && p.Since.Equal(starts) }) {
+		t.Errorf("the drain began at %v: %+v, %v", starts, st.Problems, err)
+	}
 }
 
 // TestProcessReport: a client gets the report of the process as it is; a server that has none says so.

@@ -553,6 +553,7 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 		f.add(subject, Warning, kind, "endpoint %s/%s: the name in %s does not resolve: %s", subject.Upstream, e.Name, e.Address, e.Unresolved)
 		return
 	}
+	subject.Since = e.Since
 	f.add(subject, Warning, kind, "endpoint %s/%s: %s", subject.Upstream, e.Name, e.Unusable())
 }
 

@@ -383,6 +383,17 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// TestDownSinceItsCheck: the problem of an endpoint that is down began when the endpoint did, not at the first look.
+func TestDownSinceItsCheck(t *testing.T) {
+	t.Parallel()
+
+	at := time.Now().Add(-time.Minute)
+	s := Status{State: Serving, Upstreams: []Upstream{{Name: "shop", Endpoints: []Endpoint{{Name: "a", State: Up, Weight: 1}, {Name: "d", State: Down, Weight: 1, Since: at}}}}}
+	if list := problems(&s, time.Now()); len(list) != 1 || !list[0].Since.Equal(at) {
+		t.Errorf("%+v, want it since %v", list, at)
+	}
+}
+
 // TestOutagesAreThoseThatCostClients: an upstream that gets no clients, or that has a
 // fallback, is a warning. The fallback of an upstream that gets clients and cannot serve them
 // is an outage, and so is an upstream to which only a filter sends clients.

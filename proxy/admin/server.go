@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -191,12 +192,16 @@ func (s *Server) fill(st *Status) {
 	st.PID, st.Version, st.Started = os.Getpid(), s.cfg.Version, s.started
 	of := s.cfg.Reloader.Generations()
 	st.Generation, st.GenerationSince, st.Pending = of.Current, of.Since, of.Pending
-	if starts, leaves := s.leaving(); leaves && st.State == Serving {
+	starts, leaves := s.leaving()
+	if leaves && st.State == Serving {
 		st.DrainStarts = starts
 	}
 	st.AdminCertificates = CertificatesOf(s.inForce.Load().pair)
 	now := time.Now()
 	st.Problems = problems(st, now)
+	if i := slices.IndexFunc(st.Problems, func(p Problem) bool { return p.Kind == "draining" }); i >= 0 && leaves {
+		st.Problems[i].Since = starts
+	}
 	s.sinces.note(st.Problems, now)
 }
 

@@ -455,7 +455,7 @@ func (r *reader) describeEndpoint(m *member, p *metrics.Endpoint) {
 	case admin.Draining:
 		st.Until = m.cut.ends()
 	case admin.Down, admin.Standby:
-		st.Why = m.whyDown()
+		r.down(m, st)
 	case admin.Ejected:
 		st.Why, st.Until = r.ejection(m)
 	}
@@ -476,15 +476,16 @@ func (r *reader) answers(st *admin.Endpoint, a *health.Answers) {
 // maxAnswers is the part of the answers for which the status shows the time, in percent.
 const maxAnswers = 99
 
-func (m *member) whyDown() string {
+// down says why and since when the check has an endpoint down.
+func (r *reader) down(m *member, to *admin.Endpoint) {
 	if m.check == nil {
-		return ""
+		return
 	}
 	st := m.check.Status()
-	if st.Err != nil {
-		return st.Err.Error()
+	to.Why, to.Since = textOf(st.Err), r.wall(st.Since)
+	if st.Err == nil {
+		to.Why = fmt.Sprintf("%d of %d needed checks in a row succeeded", st.Streak, st.Rise)
 	}
-	return fmt.Sprintf("%d of %d needed checks in a row succeeded", st.Streak, st.Rise)
 }
 
 func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {

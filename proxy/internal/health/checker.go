@@ -273,6 +273,8 @@ type CheckStatus struct {
 	Standby bool
 	// Streak is the number of probes in a row that contradict Healthy. Rise successes make an endpoint Healthy.
 	Streak, Rise int
+	// Since is the time of the last reported change of Healthy or Standby, by the Scheduler's clock.
+	Since int64
 	// Probes counts the probes that ended, Failed the probes that failed by the endpoint's fault,
 	// Transitions the changes of Healthy.
 	Probes, Failed, Transitions int64
@@ -288,7 +290,7 @@ func (ch *Check) Status() CheckStatus {
 	defer ch.checker.mu.Unlock()
 	s := ch.status
 	s.Healthy, s.Streak, s.Rise = !ch.verdict.unhealthy, ch.verdict.streak, max(ch.cfg.Rise, 1)
-	s.Standby = ch.verdict.unhealthy && ch.standby
+	s.Standby, s.Since = ch.verdict.unhealthy && ch.standby, ch.damper.last().Time
 	return s
 }
 

@@ -188,7 +188,7 @@ func TestCheckModel(t *testing.T) {
 		checker, told := health.NewIdleChecker(k, new(health.CheckerConfig)), new(target)
 		ch := checker.Watch("a", told, &cfg)
 		dice := dice(t)
-		healthy, streak, changes := true, 0, int64(0)
+		healthy, streak, changes, since := true, 0, int64(0), int64(0)
 		fast, last := true, int64(0) // the first probe is before its phase
 		for i := range 60 {
 			answer = nil
@@ -207,7 +207,7 @@ func TestCheckModel(t *testing.T) {
 				streak = 0
 			}
 			if !healthy && streak >= max(cfg.Rise, 1) || healthy && streak >= max(cfg.Fall, 1) || i == 0 && streak > 0 {
-				healthy, streak = !healthy, 0
+				healthy, streak, since = !healthy, 0, now
 				changes++
 			}
 			if fast = streak > 0 || !healthy; wasFast && !fast { // the way back into its phase
@@ -217,6 +217,9 @@ func TestCheckModel(t *testing.T) {
 				last = 0
 			}
 			s := ch.Status()
+			if s.Since != since {
+				t.Fatalf("%+v, want it since %d", s, since)
+			}
 			if s.Healthy != healthy || told.ill.Load() == healthy || s.Streak != streak || s.Transitions != changes || told.told.Load() != changes {
 				t.Fatalf("%+v, notified %d times, want healthy %v, streak %d, %d changes", s, told.told.Load(), healthy, streak, changes)
 			}

@@ -616,14 +616,14 @@ func (m *OutlierMonitor) Ejected() (until int64, ejected bool) {
 	return m.until, m.ejected.Load()
 }
 
-// why returns the cause of the last transition.
-func (d *damper) why() string {
+// last returns the last transition, the zero value if there was none.
+func (d *damper) last() Transition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.flap == nil {
-		return ""
+		return Transition{}
 	}
-	return d.flap.last.Cause
+	return d.flap.last
 }
 
 // Why returns the cause of the endpoint's ejection, "" if it is not ejected.
@@ -633,7 +633,7 @@ func (m *OutlierMonitor) Why() string {
 	if !m.ejected.Load() {
 		return ""
 	}
-	return m.damper.why()
+	return m.damper.last().Cause
 }
 
 // Why returns the cause of the Breaker's state, unless it is closed. If it is open, until is the end of that state;
@@ -648,5 +648,5 @@ func (b *Breaker) Why() (cause string, until int64) {
 	if state == Open {
 		until = b.until
 	}
-	return b.damper.why(), until
+	return b.damper.last().Cause, until
 }
