@@ -237,7 +237,7 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 	case err != nil:
 		return err
 	case c.JSON:
-		return cmp.Or(writeJSON(e.Stdout, ended), goOn(&ended))
+		return cmp.Or(writeJSON(e.Stdout, ended), c.nobody(&ended), goOn(&ended))
 	}
 	fmt.Fprint(e.Stdout, plural(ended.Touched, "session", "sessions"), ": ") // the number may differ from the earlier count
 	if err := writeEnded(e.Stdout, &ended); err != nil {
@@ -248,6 +248,14 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 	}
 	ended.WithoutEndpoint = 0 // the earlier count has said that
 	return cmp.Or(writeAside(e.Stdout, &ended), goOn(&ended))
+}
+
+// nobody returns an error if the selected id is of no session.
+func (c *sessionsEndCmd) nobody(found *admin.Ended) error {
+	if c.ID == "" || found.Touched+found.WithoutEndpoint > 0 {
+		return nil
+	}
+	return fmt.Errorf("sessions end: no session has the id %s: penstock sessions shows the ids", c.ID)
 }
 
 // goOn returns the exit code if some of the sessions go on, or nil.
@@ -266,7 +274,10 @@ func (c *sessionsEndCmd) count(ctx context.Context, e *cli.Env, client *admin.Cl
 	case err != nil:
 		return found, err
 	case c.JSON:
-		return found, writeJSON(e.Stdout, found)
+		return found, cmp.Or(writeJSON(e.Stdout, found), c.nobody(&found))
+	}
+	if err := c.nobody(&found); err != nil {
+		return found, err
 	}
 	fmt.Fprint(e.Stdout, plural(found.Touched, "session", "sessions"), " selected", whenEnded(&q, found.Touched), "\n")
 	return found, writeAside(e.Stdout, &found)
