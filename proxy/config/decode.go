@@ -432,7 +432,12 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	}
 	written, meant := key, closest(key, o.keys())
 	if meant == "" {
-		key, meant = o.translate(key)
+		var list []string
+		if key, list = o.translate(key); len(list) > 1 {
+			d.complainAt(at, "use "+enumeration(list, "or"), "unknown key %q", written)
+			return nil
+		}
+		meant = strings.Join(list, "")
 	}
 	fix := "leave it out, or use " + enumeration(o.keys(), "or")
 	if meant != "" {
@@ -454,30 +459,33 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	return o.byKey[meant]
 }
 
-// ofHAProxy has the keys for words of HAProxy that resemble no key; two if the group decides.
+// ofHAProxy has the keys for words of HAProxy that resemble no key; several if the group or the user decides.
 var ofHAProxy = map[string]string{
 	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams", "server": "endpoints idle", "default_backend": "upstream", "use_backend": "routes",
-	"acl": "routes", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
+	"acl": "routes deny allow", "option": "health_check", "httpchk": "health_check", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
 	"log_format": "template", "nbthread": "count", "stick": "balance", "source": "source_address", "rate_limit": "per_second", "server_template": "discover",
 }
 
 // translate returns the key that a word stands for: a word of HAProxy, or a key with more before it, such as
-// default_upstream. meant is "" if the group has no such key.
-func (o *object) translate(word string) (key, meant string) {
+// default_upstream. meant has the keys of the group that it may stand for.
+func (o *object) translate(word string) (key string, meant []string) {
 	fold := strings.ToLower(strings.ReplaceAll(word, "-", "_"))
 	keys := strings.Fields(cmp.Or(ofHAProxy[fold], ofHAProxy[strings.TrimSuffix(fold, "s")]))
 	for _, to := range keys {
 		if o.byKey[to] != nil {
-			return to, to
+			meant = append(meant, to)
 		}
 	}
+	if len(meant) > 0 {
+		return meant[0], meant
+	}
 	if len(keys) > 0 {
-		return keys[0], ""
+		return keys[0], nil
 	}
 	if _, after, _ := strings.Cut(fold, "_"); o.byKey[after] != nil {
-		return after, after
+		return after, []string{after}
 	}
-	return word, ""
+	return word, nil
 }
 
 // try reads the value of a misspelled key, so that errors that follow from it are found and

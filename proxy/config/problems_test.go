@@ -89,6 +89,8 @@ func TestProblems(t *testing.T) {
 		{"listners: []\n" + smallest, []string{`1:1: unknown key "listners" | did you mean "listeners"?`}},
 		{listener("time_outs: {}"), []string{`1:48: unknown key "time_outs" | did you mean "timeouts"?`}},
 		{listener("idle: 5s"), []string{`1:48: unknown key "idle" | write timeouts: {idle: …}`}},
+		{listener("acl: [x]"), []string{`1:48: unknown key "acl" | use routes, deny or allow`}},
+		{upstream("endpoints: ['a:1'], option: {httpchk: /}"), []string{`2:43: unknown key "option" | did you mean "health_check"?`}},
 		{listener("maxconn: 5"), []string{`1:48: unknown key "maxconn" | write limits: {connections: …}`}},
 		{listener("reject: [10.0.0.0/8]"), []string{`1:48: unknown key "reject" | did you mean "deny"?`}},
 		{listener("timeouts: {client: 5s}"), []string{`1:59: unknown key "client" | did you mean "idle"?`}},
