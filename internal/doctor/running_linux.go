@@ -241,8 +241,8 @@ func loops(list []RunningLoop) Check {
 		return judged(found, "", nil)
 	}
 	cost := fmt.Sprintf("bytes that have arrived wait up to %v for their loop", tenths(most.LagMax))
-	if most.TimerLateP99 > 0 {
-		cost += fmt.Sprintf("; timers are late by up to %v", most.TimerLateP99)
+	if most.TimerLateP99 >= muchLag {
+		found = fmt.Sprintf("timers are late by up to %v; loops: %s", most.TimerLateP99, found)
 	}
 	return judged(found, cost, []string{"run fewer other processes on these CPUs: see penstock trace for the waits, and cpu-quota", "give more CPUs, and raise limits.loops.count in the configuration"})
 }
