@@ -264,7 +264,7 @@ func TestCapabilities(t *testing.T) {
 		return set
 	}
 	const ports = "proc/sys/net/ipv4/ip_unprivileged_port_start"
-	of(place{effective: ^sys.CapSet(0)}, nil).want(t, "capabilities", OK, "controls the machine")
+	of(place{effective: ^sys.CapSet(0)}, nil).want(t, "capabilities", OK, "uid 0, with all capabilities, more than serving needs: a user of its own is safer")
 	of(place{effective: caps(sys.CAP_SYS_RESOURCE), user: 5}, map[string]string{ports: "0"}).want(t, "capabilities", OK, "uid 5, with the capabilities that serving needs")
 	of(place{user: 5}, map[string]string{ports: "1024"}).want(t, "capabilities", Degraded, "without NET_BIND_SERVICE and SYS_RESOURCE", "below 1024", "hard limit of descriptors")
 	of(place{effective: ^sys.CapSet(0), nested: true}, nil).want(t, "capabilities", Degraded, "its own user namespace", "quota of pipes")
