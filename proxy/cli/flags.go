@@ -19,7 +19,7 @@ type Timeout time.Duration
 
 // UnmarshalText reads "5s", "1h30m" or "0".
 func (t *Timeout) UnmarshalText(text []byte) (err error) {
-	*t, err = parseTime(text, "500ms, 5s, 1m, 2h", "s", "ms")
+	*t, err = parseTime(text, "500ms, 5s, 1m, 2h", "m", "s", "ms")
 	return err
 }
 
