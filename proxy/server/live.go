@@ -214,11 +214,15 @@ func byHand(by *live.Upstream, m *member) (list []string) {
 		case state.EndpointAdded:
 			what = "added"
 		case state.EndpointWeight:
-			what = "weight " + c.Value
+			what = weightWords(c, m.spec.Weight)
 		}
 		list = append(list, handWords(what, c))
 	}
 	return list
+}
+
+func weightWords(c *state.Change, before int) string {
+	return fmt.Sprintf("weight %s (before: %d)", c.Value, before)
 }
 
 func handWords(what string, c *state.Change) string {

@@ -628,7 +628,7 @@ func (r *reader) removedByHand(u *upstream, st *admin.Upstream) {
 		}
 		words, of := []string{handWords("removed", c)}, u.specUnder(c.Endpoint, r.live.Set)
 		if w := r.live.Find(state.Key{Kind: state.EndpointWeight, Upstream: c.Upstream, Endpoint: c.Endpoint}); w != nil {
-			words = append(words, handWords("weight "+w.Value, w))
+			words = append(words, handWords(weightWords(w, of.Weight), w))
 		}
 		there := false
 		for j := range st.Endpoints {

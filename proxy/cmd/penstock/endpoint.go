@@ -190,9 +190,14 @@ func (w *weight) UnmarshalText(text []byte) error {
 func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) error {
 	var text strings.Builder
 	of := display.Text(upstream + "/" + done.Endpoint)
-	if done.From == done.To {
+	weightless := done.To != string(admin.Removed) && done.Weight == 0
+	still := weightless && done.From == done.To && done.To == config.Ready
+	switch {
+	case still:
+		fmt.Fprintf(&text, "endpoint %s: still gets no clients: its weight is 0: penstock endpoint weight %[1]s N changes the weight", of)
+	case done.From == done.To:
 		fmt.Fprintf(&text, "endpoint %s: %s, as before", of, display.Text(done.To))
-	} else {
+	default:
 		fmt.Fprintf(&text, "endpoint %s: %s → %s", of, display.Text(done.From), display.Text(done.To))
 	}
 	if ms := done.ResetAfterMs; ms != nil && done.Sessions > 0 {
@@ -203,7 +208,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	if done.Taking == 0 {
 		fmt.Fprintf(&text, "no endpoint of %s takes clients now%s\n", display.Text(upstream), display.Text(when(done.Others != "", ": "+done.Others)))
 	}
-	if gone := done.To == string(admin.Removed); !gone && done.Weight == 0 {
+	if weightless && !still {
 		fmt.Fprintf(&text, "it gets no clients, because its weight is 0: penstock endpoint weight %s N changes the weight\n", of)
 	}
 	if done.Unkept != "" && done.From != done.To {
