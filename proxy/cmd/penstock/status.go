@@ -187,8 +187,8 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	}
 	t.short = !all && endpoints > mostEndpoints
 	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
-	if r := s.Refused; r != nil {
-		t.note("generation %d was rolled back at %s, %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), cmp.Or(when(r.Automatic, "automatically"), "by "+r.By), r.Path)
+	if r := s.Refused; r != nil && !r.Automatic { // otherwise it is a problem
+		t.note("generation %d was rolled back at %s, by %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
 	}
 	t.row("connections", "", "", clients(s.Connections)+", "+traffic(s.Bytes))
 	t.noteIf(s.Lost > 0, "%s "+undelivered, display.Bytes(s.Lost))
@@ -313,7 +313,9 @@ const maxProblems = 40
 func problemLines(problems []admin.Problem, most int) (lines []string) {
 	for _, p := range problems[:min(len(problems), most)] {
 		text := oneLine(p.Text)
-		text += when(!p.Since.IsZero() && !strings.Contains(text, "since ") && !strings.Contains(text, "within the last minute"), " (since "+p.Since.Local().Format(time.DateTime)+")")
+		since := p.Since.Local()
+		timed := p.Since.IsZero() || strings.Contains(text, "since ") || strings.Contains(text, "within the last minute") || strings.Contains(text, since.Format(time.TimeOnly))
+		text += when(!timed, " (since "+since.Format(time.DateTime)+")")
 		lines = append(lines, fmt.Sprintf("%-7s  %s", display.Text(strings.ToUpper(string(p.Severity))), text))
 	}
 	if more := len(problems) - most; more > 0 {
@@ -563,7 +565,7 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	t.noteIf(!e.SlowUntil.IsZero(), "less than its weight until %s: slow_start", t.until(e.SlowUntil))
 	t.noteIf(len(e.ByHand) > 0, "%s", strings.Join(e.ByHand, "; "))
 	t.circuit(e.BreakerWhy, e.BreakerUntil)
-	if f := e.LastFailure; f != nil && !f.Over {
+	if f := e.LastFailure; f != nil && !f.Over && (e.Why == "" || !strings.Contains(e.Why, strings.TrimPrefix(f.Cause, "connect failed: "))) {
 		t.note("last failure %v ago: %s", max(t.now.Sub(f.Time), 0).Round(time.Second), f.Cause)
 	}
 }

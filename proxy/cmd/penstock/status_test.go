@@ -70,6 +70,28 @@ func aStatus(now time.Time) *admin.Status {
 	}
 }
 
+// TestStatusSaysItOnce: a rollback is a problem or a note, with one time, and the cause of an endpoint that is down is not
+// its last failure too.
+func TestStatusSaysItOnce(t *testing.T) {
+	t.Parallel()
+
+	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
+	st := &admin.Status{
+		Refused:  &admin.RefusedFile{Generation: 2, At: now, By: "itself", Automatic: true, Path: "p.yaml"},
+		Problems: []admin.Problem{{Severity: admin.Warning, Since: now, Text: "generation 2 was rolled back at 10:00:00: failures rose"}},
+		Upstreams: []admin.Upstream{{Name: "u", Endpoints: []admin.Endpoint{
+			{Name: "a", State: admin.Down, Why: "connect: connection refused", LastFailure: &admin.Failure{Cause: "connect failed: connection refused", Time: now}},
+		}}},
+	}
+	var text strings.Builder
+	must(t, writeStatus(&text, st, now, false))
+	for _, once := range []string{"rolled back", "10:00:00", "connection refused"} {
+		if n := strings.Count(text.String(), once); n != 1 {
+			t.Errorf("%q is there %d times:\n%s", once, n, text.String())
+		}
+	}
+}
+
 // TestStatusForPeople checks the text of a status, and that a long cause widens no column.
 func TestStatusForPeople(t *testing.T) {
 	t.Parallel()
