@@ -186,7 +186,7 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		endpoints += len(s.Upstreams[i].Endpoints)
 	}
 	t.short = !all && endpoints > mostEndpoints
-	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("generation %d, for %v; up %v", s.Generation, since(now, s.GenerationSince), since(now, s.Started)))
+	t.row("process", fmt.Sprint(s.PID), string(s.State), fmt.Sprintf("up %v, generation %d for %v", since(now, s.Started), s.Generation, since(now, s.GenerationSince)))
 	if r := s.Refused; r != nil && !r.Automatic { // otherwise it is a problem
 		t.note("generation %d was rolled back at %s, by %s, but %s still has it: the next reload or start brings it back. penstock plan shows the difference", r.Generation, r.At.Local().Format(time.TimeOnly), r.By, r.Path)
 	}
@@ -252,14 +252,14 @@ func longestTurn(loops []admin.Loop) string {
 	if worst.LagMaxUs == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", the longest turn %v, of loop %d", time.Duration(worst.LagMaxUs)*time.Microsecond, worst.Index)
+	return fmt.Sprintf(", longest turn %v (loop %d)", time.Duration(worst.LagMaxUs)*time.Microsecond, worst.Index)
 }
 
 func (t *statusText) live(list []admin.LiveChange) {
 	if len(list) == 0 {
 		return
 	}
-	t.row("by hand", "", "", count(len(list), "change"))
+	t.row("manual changes", "", "", strconv.Itoa(len(list)))
 	for i := range list {
 		c := &list[i]
 		t.note("%s, by %s at %s", c.What, c.By, c.Since.Local().Format(time.DateTime))

@@ -106,7 +106,7 @@ func TestStatusForPeople(t *testing.T) {
 	want := `OUTAGE   upstream shop has no usable endpoint: b: one; and more
 WARNING  listener web is at its limit
 WARNING  generation 3 waits
-process         7      serving               generation 3, for 2m0s; up 1h0m0s
+process         7      serving               up 1h0m0s, generation 3 for 2m0s
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
       17 B not delivered: a receiver left, or its session was ended
       2 directions were copied, not spliced: urgent bytes arrived
@@ -117,7 +117,7 @@ traces                 2.5 %                 sampled 100 of 5 clients, exported 
 memory                                       8.39 MB of plain pages, used 65.5 kB, locked, on NUMA node 1
       no huge pages: reserved huge pages:; no
       kept on the heap because the arena was full: 3 times
-loops                                        2, on CPU 0-1, the longest turn 1.893ms, of loop 1
+loops                                        2, on CPU 0-1, longest turn 1.893ms (loop 1)
 listener        web    paused (connections)  active 3 of 4, accepted 0, refused 0, in 1.20 MB, out 3.40 GB; 127.0.0.1:443 (accept queue 3 of 128, overflows unknown), 127.0.0.2:443 (accept queue 129 of 128, overflowed 7), unix:/s (accept queue unknown)
       congestion control: cubic in place of bbr: refused
       has paused at its limits (connections 2)

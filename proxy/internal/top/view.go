@@ -271,7 +271,7 @@ func Once(ctx context.Context, c Config) error {
 func writePlain(w io.Writer, before, now *Look, y *admin.Why) error {
 	p, s := pictureOf(before, now), &now.Status
 	var b strings.Builder
-	fmt.Fprintf(&b, "pid %d, %s, generation %d, for %s; up %s\n", s.PID, oneLine(string(s.State)), s.Generation, age(now.At.Sub(s.GenerationSince)), age(now.At.Sub(s.Started)))
+	fmt.Fprintf(&b, "pid %d, %s, up %s, generation %d for %s\n", s.PID, oneLine(string(s.State)), age(now.At.Sub(s.Started)), s.Generation, age(now.At.Sub(s.GenerationSince)))
 	fmt.Fprintln(&b, p.totals(&s.Connections))
 	for _, t := range []*table{&p.problems, &p.listeners, &p.upstreams, &p.endpoints, &p.loops} {
 		t.write(&b)

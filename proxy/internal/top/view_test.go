@@ -234,7 +234,7 @@ func TestOnce(t *testing.T) {
 		t.Errorf("styles in %q", out.String())
 	}
 	for _, want := range []string{
-		`^pid 4711, serving, generation 3, for [0-9hdms]+; up [0-9hdms]+\n`, `\nclients 42/10000  new [0-9.]+[kM]?/s`, `\noutage +[0-9]+d[0-9]+h +upstream shop`, `\nlistener +state +active`, `\nweb +serving +30/5000`,
+		`^pid 4711, serving, up [0-9hdms]+, generation 3 for [0-9hdms]+\n`, `\nclients 42/10000  new [0-9.]+[kM]?/s`, `\noutage +[0-9]+d[0-9]+h +upstream shop`, `\nlistener +state +active`, `\nweb +serving +30/5000`,
 		`\napp +1/3 `, `\napp +two +ejected .* 5 failures in a row.*looks like here\n`, `\n +loop +active`, `\ntime of 30 sessions: client 75 %, endpoint 20 %, idle 5 %\n`, `\n192\.0\.2\.7:51234 +one \(10\.0\.0\.1:80\) +client +12\.3s +300 B +1\.20 MB +its window was closed for 97 %`,
 	} {
 		if !regexp.MustCompile(want).MatchString(out.String()) {
