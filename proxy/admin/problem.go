@@ -480,19 +480,28 @@ func unusable(list []Endpoint) string {
 	}
 	why := list[0].Reason()
 	if len(list) > 1 && why != "" && !slices.ContainsFunc(list, func(e Endpoint) bool { return e.Reason() != why }) {
-		return fmt.Sprintf("all %d: %s", len(list), why)
+		all := "both"
+		if len(list) > 2 {
+			all = fmt.Sprintf("all %d", len(list))
+		}
+		return list[0].said(all, "are", why)
 	}
+	var first []*Endpoint // with each reason
 	var names, reasons []string
 	for i := range list[:min(len(list), maxEndpoints)] {
 		why = list[i].Reason()
 		if same := slices.Index(reasons, why); same >= 0 {
 			names[same] += ", " + list[i].Name
 		} else if why != "" {
-			names, reasons = append(names, list[i].Name), append(reasons, why)
+			first, names, reasons = append(first, &list[i]), append(names, list[i].Name), append(reasons, why)
 		}
 	}
 	for i, of := range names {
-		reasons[i] = of + ": " + reasons[i]
+		verb := "is"
+		if of != first[i].Name {
+			verb = "are"
+		}
+		reasons[i] = first[i].said(of, verb, reasons[i])
 	}
 	if more := len(list) - maxEndpoints; more > 0 {
 		reasons = append(reasons, fmt.Sprintf("and %d more", more))
@@ -554,7 +563,7 @@ func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 		return
 	}
 	subject.Since = e.Since
-	f.add(subject, Warning, kind, "endpoint %s/%s: %s", subject.Upstream, e.Name, e.Unusable())
+	f.add(subject, Warning, kind, "endpoint %s", e.said(subject.Upstream+"/"+e.Name, "is", e.Unusable()))
 }
 
 // failing is the kind of problem of an endpoint with a [Failing].

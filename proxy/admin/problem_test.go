@@ -195,11 +195,11 @@ func TestProblems(t *testing.T) {
 		},
 		"one that is ejected for that": {
 			shop(func(u *Upstream) { e := ejected; e.Silence = silent.Silence; u.Endpoints = []Endpoint{e} }),
-			[]string{"warning endpoint_ejected endpoint shop/e: ejected until 10:01:00: 5 failures in a row"},
+			[]string{"warning endpoint_ejected endpoint shop/e is ejected until 10:01:00: 5 failures in a row"},
 		},
 		"no usable endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.LastMinute.Refused = out, []Endpoint{down, ejected}, 9 }),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row. 200 clients were refused"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: d is down: connection refused; e is ejected until 10:01:00: 5 failures in a row. 200 clients were refused"},
 		},
 		"none that can be connected to": {
 			shop(func(u *Upstream) {
@@ -213,20 +213,20 @@ func TestProblems(t *testing.T) {
 					{Name: "d", State: Draining, LastFailure: &Failure{Cause: "timed out"}},
 				}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e: ejected: 5 failures, the last: timed out; d: drained. 200 clients were refused"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e is ejected: 5 failures, the last: timed out; d is drained. 200 clients were refused"},
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and 5 were served"}},
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and 5 were served"}},
 		"none that is usable, and they answer nobody": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 7}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and none was served"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and none was served"}},
 		"none that is usable, and they serve again": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 9, Refused: 9}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
 		"none that is usable, and they have served": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 1}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d: down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
 		"at the limit of the breaker": {
 			shop(func(u *Upstream) { u.Most, u.Connections, u.Pending = 5, 5, 386 }),
 			[]string{"warning upstream_limit upstream shop is at its limit of connections (circuit_breaker.connections, 5 of 5), 386 clients wait"},
@@ -241,16 +241,16 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) {
 				u.Outage, u.Endpoints = &UpstreamOutage{Since: now}, nil
 				for _, name := range []string{"a", "b", "c"} {
-					u.Endpoints = append(u.Endpoints, Endpoint{Name: name, State: Down, Weight: 1, Why: "connect: connection refused", LastFailure: &Failure{Cause: "connect failed: connection refused"}})
+					u.Endpoints = append(u.Endpoints, Endpoint{Name: name, State: Down, Weight: 1, Why: "connection refused", LastFailure: &Failure{Cause: "connect failed: connection refused"}})
 				}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: all 3: down: connect: connection refused"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: all 3 are down: connection refused"},
 		},
 		"each cause once, where there are two": {
 			shop(func(u *Upstream) {
 				u.Outage, u.Endpoints = &UpstreamOutage{Since: now}, []Endpoint{down, ejected, down}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d, d: down: connection refused; e: ejected until 10:01:00: 5 failures in a row"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d, d are down: connection refused; e is ejected until 10:01:00: 5 failures in a row"},
 		},
 		"no endpoint": {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints = &UpstreamOutage{Since: now.Add(-day)}, nil }),
@@ -259,12 +259,12 @@ func TestProblems(t *testing.T) {
 		"all are full": {shop(func(u *Upstream) {
 			u.Outage, u.Pending = &UpstreamOutage{Since: now, Full: true}, 1
 			u.Endpoints = []Endpoint{{Name: "a", State: Up, Weight: 1, Active: 2, Max: 2}, {Name: "b", State: Draining, Weight: 1}, {Name: "c", State: Up}}
-		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00: a: full (2 of 2); b: drained; c: weight 0. 1 client waits"}},
+		}), []string{"warning upstream_full upstream shop: every usable endpoint is at its limit since 10:00:00: a is full (2 of 2); b is drained; c: weight 0. 1 client waits"}},
 		"some are not usable": {shop(func(u *Upstream) {
 			u.Endpoints = []Endpoint{up, down, ejected, {Name: "b", State: Up, Weight: 1, Breaker: "open", BreakerWhy: "9 of 9 failed"}, {Name: "f", State: Up, Weight: 1, Active: 1, Max: 1}, {Name: "w", State: Down}, {Name: "x", State: Draining, Weight: 1}, {Name: "y", State: Removed, Weight: 1}}
 		}), []string{
-			"warning endpoint_down endpoint shop/d: down: connection refused", "warning endpoint_ejected endpoint shop/e: ejected until 10:01:00: 5 failures in a row",
-			"warning endpoint_breaker endpoint shop/b: breaker open: 9 of 9 failed", "warning endpoint_full endpoint shop/f: full (1 of 1)",
+			"warning endpoint_down endpoint shop/d is down: connection refused", "warning endpoint_ejected endpoint shop/e is ejected until 10:01:00: 5 failures in a row",
+			"warning endpoint_breaker endpoint shop/b: breaker open: 9 of 9 failed", "warning endpoint_full endpoint shop/f is full (1 of 1)",
 		}},
 		"a breaker": {
 			shop(func(u *Upstream) {
@@ -285,7 +285,7 @@ func TestProblems(t *testing.T) {
 				"outage none_served upstream shop: its endpoints have served none of their last 411 clients since 09:59:00",
 				"warning endpoint_failing endpoint shop/a has served none of its last 7 clients since 09:59:00: ended before its first byte",
 				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
-				"warning endpoint_down endpoint shop/d: down: connection refused",
+				"warning endpoint_down endpoint shop/d is down: connection refused",
 			},
 		},
 		"all endpoints that take clients have failed few": {
@@ -363,7 +363,7 @@ func TestProblems(t *testing.T) {
 			u.Endpoints = []Endpoint{of("a", 1), of("b", 0), of("c", 1), out}
 		}), []string{
 			"warning ejections_withheld upstream shop: endpoints that fail are not ejected, because of max_ejected (2 failures within the last minute): a: timed out; c: timed out; ejected are d",
-			"warning endpoint_ejected endpoint shop/d: ejected",
+			"warning endpoint_ejected endpoint shop/d is ejected",
 		}},
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
@@ -455,7 +455,7 @@ func TestProblemsAreBounded(t *testing.T) {
 	}
 	u.Outage, u.Endpoints[9_999].Why = new(UpstreamOutage), "another cause"
 	list = problems(&Status{Upstreams: []Upstream{u}}, time.Now())
-	if len(list) != 1 || !strings.HasSuffix(list[0].Text, ", 9: down; and 9990 more") {
+	if len(list) != 1 || !strings.HasSuffix(list[0].Text, ", 9 are down; and 9990 more") {
 		t.Errorf("%d problems: %+v", len(list), list[0])
 	}
 }

@@ -581,6 +581,14 @@ func (e *Endpoint) Reason() string {
 	return why + " (last failure: " + f.Cause + ")"
 }
 
+// said joins a name of the endpoint, or of several in its state, and why it gets no clients.
+func (e *Endpoint) said(name, verb, why string) string {
+	if e.Unusable() == "" || strings.HasPrefix(why, "weight ") || strings.HasPrefix(why, "breaker ") { // it is no state
+		return name + ": " + why
+	}
+	return name + " " + verb + " " + why
+}
+
 // reason joins a state, its end and its reason, as far as they are known.
 func reason(state string, until time.Time, why string) string {
 	state += when(!until.IsZero(), " until "+until.Local().Format(time.TimeOnly))

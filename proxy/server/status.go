@@ -482,7 +482,7 @@ func (r *reader) down(m *member, to *admin.Endpoint) {
 		return
 	}
 	st := m.check.Status()
-	to.Why, to.Since = textOf(st.Err), r.wall(st.Since)
+	to.Why, to.Since = strings.TrimPrefix(textOf(st.Err), "connect: "), r.wall(st.Since)
 	if st.Err == nil {
 		to.Why = fmt.Sprintf("%d of %d needed checks in a row succeeded", st.Streak, st.Rise)
 	}

@@ -136,7 +136,7 @@ func (s *stage) event(at time.Time, first bool) string {
 	st.Pending = &rollback.Waiting{Generation: 3, Until: began.Add(time.Hour + 7*time.Minute), RollbackIf: "failures>50", Increase: 4}
 	problems := []admin.Problem{
 		{Severity: admin.Warning, Text: "generation 3 will be rolled back at 10:07:00 unless it is confirmed", Since: began.Add(time.Hour)},
-		{Severity: admin.Warning, Text: "endpoint shop-00/app-0005: down: connect: connection refused (3 checks in a row)", Since: began.Add(50 * time.Minute)},
+		{Severity: admin.Warning, Text: "endpoint shop-00/app-0005 is down: connection refused (3 checks in a row)", Since: began.Add(50 * time.Minute)},
 	}
 	rows := map[string]map[string]any{"process": {}, "problems": {"": problems}, "listeners": {}, "upstreams": {}}
 	for _, l := range st.Listeners {
