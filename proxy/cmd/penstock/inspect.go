@@ -69,7 +69,7 @@ func writeWhy(w io.Writer, y *admin.Why) error {
 		return say(w, "%s\n", oneLine(cmp.Or(y.Advice, "no client is connected to an endpoint now")))
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s: %s of the time of %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), plural(int64(y.Count), "session", "sessions"))
+	fmt.Fprintf(&text, "%s: cause of %s of the time, %s\n", display.Text(y.Verdict), percent(y.Shares[y.Verdict]), plural(int64(y.Count), "session", "sessions"))
 	if y.Adopted > 0 {
 		fmt.Fprintf(&text, "%s adopted from another process: only the time in the lane is known\n", plural(int64(y.Adopted), "of these sessions was", "of these sessions were"))
 	}
@@ -80,7 +80,7 @@ func writeWhy(w io.Writer, y *admin.Why) error {
 	var rows [][]string
 	for _, name := range y.Kinds() {
 		if y.Shares[name] > 0 || y.Verdicts[name] > 0 {
-			rows = append(rows, []string{name, percent(y.Shares[name]) + " of the time", "main cause of " + plural(y.Verdicts[name], "session", "sessions")})
+			rows = append(rows, []string{name, percent(y.Shares[name]) + " of the time", "main cause in " + plural(y.Verdicts[name], "session", "sessions")})
 		}
 	}
 	_ = writeTable(&text, rows, "\n") // into memory

@@ -35,13 +35,13 @@ func TestWriteWhy(t *testing.T) {
 		},
 		Sessions: []admin.SessionWhy{{Client: "10.0.0.1:5", Endpoint: "10.0.0.2:80", Name: "two", Verdict: "endpoint_network", Why: "lost\x1b"}},
 	})
-	want := `endpoint_network: 28 % of the time of 30 sessions
+	want := `endpoint_network: cause of 28 % of the time, 30 sessions
 4 of these sessions were adopted from another process: only the time in the lane is known
 endpoint two (10.0.0.2:80) of app\x1b: 16 of 17 sessions, 92 % of that time
 look there
 
-endpoint_network  28 % of the time  main cause of 20 sessions
-client            72 % of the time  main cause of 10 sessions
+endpoint_network  28 % of the time  main cause in 20 sessions
+client            72 % of the time  main cause in 10 sessions
 
 waits for endpoint_network, by endpoint  sessions  share of all waits  share of its time
 endpoint two (10.0.0.2:80) of app\x1b    16 of 17  92 %                95 %

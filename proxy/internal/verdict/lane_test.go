@@ -22,7 +22,7 @@ func TestOfLane(t *testing.T) {
 		want   verdict.Kind
 		why    string // a part of it
 	}{
-		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "neither side waited for bytes for 100 % of 1 s"},
+		"nothing":        {func(_, _ *lane.End) {}, verdict.Idle, "no side waited for bytes in 1 s"},
 		"slow answers":   {func(_, b *lane.End) { b.Waits.Answer, b.Waits.Answers = 900*ms, 5 }, verdict.Endpoint, "it sent nothing for 895 ms"},
 		"slow questions": {func(a, _ *lane.End) { a.Waits.More, a.Waits.Pauses = 900*ms, 5 }, verdict.Client, "it sent nothing for 900 ms"},
 		"a long way": {func(a, _ *lane.End) {
@@ -31,7 +31,7 @@ func TestOfLane(t *testing.T) {
 		"answers of a long way": {func(_, b *lane.End) {
 			b.Waits.Answer, b.Waits.Answers, b.RoundTrip, b.LeastRoundTrip = 900*ms, 4, 50*ms, 50*ms
 		}, verdict.Endpoint, "it sent nothing for 700 ms"},
-		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "it read nothing for 900 ms, its window was closed for 100 %"},
+		"a shut window":    {func(a, _ *lane.End) { a.Waits.Window = 900 * ms }, verdict.Client, "it read nothing for 900 ms (its receive window was closed)"},
 		"a window and BBR": {func(a, b *lane.End) { a.Waits.Window, b.Waits.More, b.Waits.Pauses = 200*ms, 700*ms, 300 }, verdict.Client, "it read nothing"},
 		"a window full of a queue": {func(a, b *lane.End) {
 			a.Waits.Window, a.RoundTrip = 900*ms, 200*ms

@@ -23,10 +23,10 @@ func TestOf(t *testing.T) {
 		want   verdict.Kind
 		why    string // a part of it
 	}{
-		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "neither side waited for bytes for 100 % of 1 s"},
+		"nothing":              {func(*verdict.Sample) {}, verdict.Idle, "no side waited for bytes in 1 s"},
 		"slow answers":         {func(s *verdict.Sample) { s.Waits.ForB = 900 * ms }, verdict.Endpoint, "waited 90 % of 1 s for the endpoint: it sent nothing for 900 ms"},
 		"slow questions":       {func(s *verdict.Sample) { s.Waits.ForA = 900 * ms }, verdict.Client, "it sent nothing for 900 ms"},
-		"a shut window":        {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "its window was closed for 99 %"},
+		"a shut window":        {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.PeerWindow = 900*ms, 950*ms, 940*ms }, verdict.Client, "(its receive window was closed for 99 % of the time when"},
 		"a window and BBR":     {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.PeerWindow = 900*ms, 950*ms, 300*ms }, verdict.Endpoint, "it read nothing"},
 		"a queue":              {func(s *verdict.Sample) { s.Waits.ToA, s.A.Busy, s.A.RTT = 900*ms, 950*ms, 80*ms }, verdict.ClientNetwork, "a round trip takes 80 ms, 1 ms without a queue"},
 		"losses":               {func(s *verdict.Sample) { s.Waits.ToB, s.B.Busy, s.B.Retransmitted = 900*ms, 950*ms, 50 }, verdict.EndpointNetwork, "50 of 1000 packets were sent again"},
@@ -89,7 +89,7 @@ func TestOf(t *testing.T) {
 		}, verdict.ClientNetwork, "a round trip takes 251 ms, 181 ms without a queue"},
 		"a window on a long way": {func(s *verdict.Sample) {
 			s.Waits.ToA, s.A.Busy, s.A.PeerWindow, s.A.MinRTT, s.A.RTT = 900*ms, 950*ms, 800*ms, 181*ms, 190*ms
-		}, verdict.Client, "its window was closed for 84 %"},
+		}, verdict.Client, "(its receive window was closed for 84 %"},
 		"a delayed acknowledgment": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.SegmentsSent, s.B.Sent = 900*ms, 800*ms, 30*ms, 20, 4000
 		}, verdict.Endpoint, ""},

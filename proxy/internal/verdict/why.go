@@ -30,7 +30,7 @@ func (v *Verdict) Why() string {
 	case Limit:
 		return "waited " + share + " for bandwidth"
 	case Idle:
-		return "neither side waited for bytes for " + share
+		return "no side waited for bytes " + strings.Replace("for "+share, "for 100 % of", "in", 1)
 	default:
 		return fmt.Sprintf("waited %v for the client and %v for the endpoint, and the kernel did not report their connections",
 			round(s.Waits.ForA+s.Waits.ToA), round(s.Waits.ForB+s.Waits.ToB))
@@ -65,7 +65,11 @@ func (p *Peer) host(of *hostParts, all time.Duration) string {
 	add(of.shut, "its window was closed for %v")
 	text := strings.Join(list, ", ")
 	if of.took > of.sent && !p.Local && p.Busy > 0 {
-		text += fmt.Sprintf(", its window was closed for %.0f %% of the time when bytes waited for it", 100*p.window())
+		closed := ""
+		if w := p.window(); w < 0.995 {
+			closed = fmt.Sprintf(" for %.0f %% of the time when bytes waited for it", 100*w)
+		}
+		text += " (its receive window was closed" + closed + ")"
 	}
 	return ": " + text
 }
