@@ -291,17 +291,17 @@ func whenEnded(q *admin.EndQuery, n int64) string {
 	case q.Now && q.Over > 0:
 		return fmt.Sprintf(". Each ends at a random moment within %v, even in the middle of a transfer.", q.Over)
 	case q.Now:
-		return ". All end at once, even in the middle of a transfer."
+		return ". All end immediately, even in the middle of a transfer."
 	}
 	quiet, grace := cmp.Or(q.Quiet, admin.DefaultQuiet), cmp.Or(q.Grace, admin.DefaultGrace)
-	turn, late := "Each", "goes on"
+	turn, late := "Each", "stay: --now ends them"
 	if q.Over > 0 {
 		turn = fmt.Sprintf("Each gets its turn at a random moment within %v, and then", q.Over)
 	}
 	if q.ThenReset {
-		late = "is reset"
+		late = "are reset"
 	}
-	return fmt.Sprintf(". %s ends once it is quiet: no byte has moved for %v, and the last byte came from its endpoint. If it is not quiet within %v, it %s.", turn, quiet, grace, late)
+	return fmt.Sprintf(". %s ends after %v without a byte if its endpoint sent the last one; after %v the others %s.", turn, quiet, grace, late)
 }
 
 // writeAside warns of clients that are not sessions, and of sessions that cannot be quiet.
@@ -367,7 +367,7 @@ func writeEnded(w io.Writer, e *admin.Ended) error {
 		{e.Cut, "was reset: it was not quiet in time", "were reset: they were not quiet in time"},
 		{e.Other, "ended by another request", "ended by another request"},
 		{e.Left, "ended by itself", "ended by themselves"},
-		{e.Kept, "goes on: it was not quiet in time", "go on: they were not quiet in time"},
+		{e.Kept, "stays: it was not quiet in time (--now ends it)", "stay: they were not quiet in time (--now ends them)"},
 		{e.Stopped, "goes on: the request was stopped", "go on: the request was stopped"},
 		{e.Waiting, "waits until it is its turn and it is quiet", "wait until it is their turn and they are quiet"},
 	} {

@@ -50,12 +50,12 @@ func TestSessionsEndInterrupted(t *testing.T) {
 	p := asking(t)
 	bind := "unix:" + filepath.Join(p.dir, "admin")
 	term := openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--now", "--admin", bind))
-	term.shows(`1 session selected. All end at once, even in the middle of a transfer.\s+end them\? \[y/N\] `)
+	term.shows(`1 session selected. All end immediately, even in the middle of a transfer.\s+end them\? \[y/N\] `)
 	term.press(interrupt)
 	term.shows(`interrupted: nothing was ended`)
 	term.interrupted()
 	term = openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--admin", bind))
-	term.shows(`(?s)1 session selected\. Each ends once it is quiet: no byte has moved for 10s, .*end them\? \[y/N\] `)
+	term.shows(`(?s)1 session selected\. Each ends after 10s without a byte .*end them\? \[y/N\] `)
 	term.press("y\r")
 	if _, err := p.stderr.wait(`"msg":"sessions are being ended"`, 1, term.done); err != nil {
 		t.Fatal(err)
@@ -90,10 +90,10 @@ func TestWhenEnded(t *testing.T) {
 		want  string
 	}{
 		{admin.EndQuery{}, 0, ""},
-		{admin.EndQuery{}, 12, ". Each ends once it is quiet: no byte has moved for 10s, and the last byte came from its endpoint. If it is not quiet within 30s, it goes on."},
-		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends once it is quiet: no byte has moved for 1s, and the last byte came from its endpoint. If it is not quiet within 2m0s, it is reset."},
-		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". Each gets its turn at a random moment within 5m0s, and then ends once it is quiet: no byte has moved for 10s, and the last byte came from its endpoint. If it is not quiet within 30s, it goes on."},
-		{admin.EndQuery{Now: true}, 2, ". All end at once, even in the middle of a transfer."},
+		{admin.EndQuery{}, 12, ". Each ends after 10s without a byte if its endpoint sent the last one; after 30s the others stay: --now ends them."},
+		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends after 1s without a byte if its endpoint sent the last one; after 2m0s the others are reset."},
+		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". Each gets its turn at a random moment within 5m0s, and then ends after 10s without a byte if its endpoint sent the last one; after 30s the others stay: --now ends them."},
+		{admin.EndQuery{Now: true}, 2, ". All end immediately, even in the middle of a transfer."},
 		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ". Each ends at a random moment within 1m0s, even in the middle of a transfer."},
 	} {
 		if got := whenEnded(&c.query, c.n); got != c.want {
