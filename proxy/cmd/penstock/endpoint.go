@@ -201,8 +201,8 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 		fmt.Fprintf(&text, "endpoint %s: %s → %s", of, display.Text(done.From), display.Text(done.To))
 	}
 	if ms := done.ResetAfterMs; ms != nil && done.Sessions > 0 {
-		its, within := plural(done.Sessions, "session is reset if it lasts", "sessions are reset if they last"), time.Duration(*ms)*time.Millisecond
-		fmt.Fprintf(&text, "; its %s longer than %s (drain_timeout)", its, config.ShowDuration(within))
+		its, within := plural(done.Sessions, "session is reset", "sessions are reset"), time.Duration(*ms)*time.Millisecond
+		fmt.Fprintf(&text, "; its %s after %s (drain_timeout)", its, config.ShowDuration(within))
 	}
 	text.WriteByte('\n')
 	if done.Taking == 0 {
@@ -220,7 +220,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 
 // unkept says why a change is lost at a restart.
 func unkept(why string) string {
-	return fmt.Sprintf("stays after a reload, is lost at a restart: %s\n", display.Text(why))
+	return fmt.Sprintf("a reload keeps this, a restart loses it: %s\n", display.Text(why))
 }
 
 // saveFlag also writes a change of an endpoint to the file.
