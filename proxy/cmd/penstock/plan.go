@@ -130,7 +130,7 @@ func dispositionWords(n int64, fate admin.Disposition, resetAfter int64) string 
 	after := config.ShowDuration(time.Duration(resetAfter) * time.Microsecond)
 	switch {
 	case fate == admin.Keep:
-		return plural(n, "connection stays as it is", "connections stay as they are")
+		return plural(n, "connection goes on", "connections go on")
 	case fate == admin.Reset:
 		return plural(n, "connection is reset at once", "connections are reset at once")
 	case fate == admin.Depends && resetAfter == 0:

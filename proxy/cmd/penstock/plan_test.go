@@ -33,13 +33,13 @@ func TestPlanOfLane(t *testing.T) {
 		drain  server.Draining
 		want   string
 	}{
-		{keep(32), 31, server.Draining{}, "    1 connection stays as it is\n    in the lane: 31 connections come back to user space\n"},
+		{keep(32), 31, server.Draining{}, "    1 connection goes on\n    in the lane: 31 connections come back to user space\n"},
 		{keep(1), 1, server.Draining{}, "    in the lane: 1 connection comes back to user space\n"},
-		{keep(5), 0, server.Draining{Within: time.Hour}, "    5 connections stay as they are\n"},
-		{reset, 1, server.Draining{}, "    at :1: 2 connections are reset at once\n    in the lane: 1 connection comes back to user space\n    2 connections stay as they are\n"},
-		{keep(5), 0, server.Draining{Sessions: 2, Within: 70 * time.Second}, "    3 connections stay as they are\n    2 connections drain already, and are reset within 1m10s\n"},
+		{keep(5), 0, server.Draining{Within: time.Hour}, "    5 connections go on\n"},
+		{reset, 1, server.Draining{}, "    at :1: 2 connections are reset at once\n    in the lane: 1 connection comes back to user space\n    2 connections go on\n"},
+		{keep(5), 0, server.Draining{Sessions: 2, Within: 70 * time.Second}, "    3 connections go on\n    2 connections drain already, and are reset within 1m10s\n"},
 		{keep(1), 0, server.Draining{Sessions: 1, Within: -time.Second}, "    1 connection drains already, and is reset within 0s\n"},
-		{reset, 0, server.Draining{Sessions: 2, Within: 70 * time.Second}, "    at :1: 2 connections are reset at once\n    2 connections drain already, and are reset within 1m10s\n    1 connection stays as it is\n"},
+		{reset, 0, server.Draining{Sessions: 2, Within: 70 * time.Second}, "    at :1: 2 connections are reset at once\n    2 connections drain already, and are reset within 1m10s\n    1 connection goes on\n"},
 	} {
 		var text strings.Builder
 		returnFromLane(&c.change, c.lane)

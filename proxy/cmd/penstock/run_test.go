@@ -94,7 +94,7 @@ func TestPlanCommand(t *testing.T) {
 	// An address that stays keeps its socket, and its sessions, whichever listener it belongs
 	// to by then.
 	for text, fate := range map[string]string{
-		r.text("admin.sock", "a", "c"):                                       "  listener b removed\n    5 connections stay as they are\n",
+		r.text("admin.sock", "a", "c"):                                       "  listener b removed\n    5 connections go on\n",
 		strings.Replace(r.text("admin.sock", "a", "b"), ":2001", ":2002", 1): ":2001] → [127.0.0.1:2002]\n    5 connections drain, and are reset after 5m\n",
 	} {
 		must(t, os.WriteFile(planned, []byte(text), 0o644))
@@ -139,16 +139,16 @@ func TestPlanOfDrains(t *testing.T) {
 		{two, one, up("drain_timeout: 90s"), "removed\n    3 connections drain, and are reset after 1m30s\n"},
 		{two, one, up("drain_timeout: 0"), "removed\n    3 connections are reset at once\n"},
 		{two, one, up("on_removed: reset"), "removed\n    3 connections are reset at once\n"},
-		{two, one, up("on_removed: keep"), "removed\n    3 connections stay as they are\n"},
-		{two, one, up("drain_timeout: 90s"), "drain_timeout: 5m → 1m30s\n    3 connections stay as they are\n"},
-		{two, one, up("on_removed: keep"), "on_removed: drain → keep\n    6 connections stay as they are\n"},
-		{two, one, first("drain_timeout: 2s", "state: drain"), "drain_timeout: 5m → 2s\n    3 connections stay as they are\n  endpoint up/127.0.0.1:1 changed: state: ready → drain\n    3 connections drain, and are reset after 2s\n"},
+		{two, one, up("on_removed: keep"), "removed\n    3 connections go on\n"},
+		{two, one, up("drain_timeout: 90s"), "drain_timeout: 5m → 1m30s\n    3 connections go on\n"},
+		{two, one, up("on_removed: keep"), "on_removed: drain → keep\n    6 connections go on\n"},
+		{two, one, first("drain_timeout: 2s", "state: drain"), "drain_timeout: 5m → 2s\n    3 connections go on\n  endpoint up/127.0.0.1:1 changed: state: ready → drain\n    3 connections drain, and are reset after 2s\n"},
 		{two, one, first("on_removed: keep", "state: drain"), "state: ready → drain\n    3 connections drain, and are reset after 5m\n"},
 		{two, one, first("drain_timeout: 0", "state: drain"), "state: ready → drain\n    3 connections are reset at once\n"},
-		{two, one, first("on_removed: reset", "state: maint"), "state: ready → maint\n    3 connections stay as they are\n"},
-		{first("on_removed: reset", "state: drain"), one, two, "state: drain → ready\n    3 connections stay as they are\n"},
-		{two, one, first("on_removed: reset", "weight: 0"), "weight: 1 → 0\n    3 connections stay as they are\n"},
-		{two, one, first("on_unhealthy: reset", "weight: 1"), "on_unhealthy: keep → reset\n    6 connections stay as they are\n"},
+		{two, one, first("on_removed: reset", "state: maint"), "state: ready → maint\n    3 connections go on\n"},
+		{first("on_removed: reset", "state: drain"), one, two, "state: drain → ready\n    3 connections go on\n"},
+		{two, one, first("on_removed: reset", "weight: 0"), "weight: 1 → 0\n    3 connections go on\n"},
+		{two, one, first("on_unhealthy: reset", "weight: 1"), "on_unhealthy: keep → reset\n    6 connections go on\n"},
 		{named, one, strings.Replace(named, "127.0.0.1:1", "127.0.0.1:3", 1), "endpoint up/e (127.0.0.1:1) removed\n    3 connections drain, and are reset after 5m\n"},
 		{two + "  - {name: gone, drain_timeout: 7s, endpoints: [\"127.0.0.1:3\"]}\n", one, two, "upstream gone removed\n    3 connections drain, and are reset after 7s\n"},
 		{two, one, "  - {name: up, discover: {file: {path: list.yaml}}, drain_timeout: 90s}\n", "endpoint up/127.0.0.1:1 removed\n    3 connections stay if their endpoints are still listed; otherwise they drain, and are reset after 1m30s\n"},
@@ -177,14 +177,14 @@ func TestPlanOfAddresses(t *testing.T) {
 	}
 	const two = `"127.0.0.1:2000", "unix:/a?mode=0600"`
 	for _, c := range []struct{ before, after, want string }{
-		{two, `"127.0.0.1:2000"`, "    at unix:/a?mode=0600: 3 connections drain, and are reset after 5m\n    2 connections stay as they are\n"},
-		{two, `"unix:/./a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
-		{two, `":2000", "unix:/a"`, "    5 connections stay as they are\n"},
-		{`"[::1]:2000"`, `"[::]:2000"`, "    5 connections stay as they are\n"},
-		{two, `"[::]:2000", "unix:/a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
+		{two, `"127.0.0.1:2000"`, "    at unix:/a?mode=0600: 3 connections drain, and are reset after 5m\n    2 connections go on\n"},
+		{two, `"unix:/./a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections go on\n"},
+		{two, `":2000", "unix:/a"`, "    5 connections go on\n"},
+		{`"[::1]:2000"`, `"[::]:2000"`, "    5 connections go on\n"},
+		{two, `"[::]:2000", "unix:/a"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    3 connections go on\n"},
 		{two, `":9"`, "    at 127.0.0.1:2000: 2 connections drain, and are reset after 5m\n    at unix:/a?mode=0600: 3 connections drain, and are reset after 5m\n"},
-		{`"127.0.0.1:2000", ":3", "systemd:x", ":0"`, `"127.0.0.1:2000", "systemd:x", ":0"`, "    at :3: 2 connections drain, and are reset after 5m\n    3 connections stay as they are\n"},
-		{`":2000"`, `"10.0.0.1:2000"`, "    5 connections stay as they are\n"},
+		{`"127.0.0.1:2000", ":3", "systemd:x", ":0"`, `"127.0.0.1:2000", "systemd:x", ":0"`, "    at :3: 2 connections drain, and are reset after 5m\n    3 connections go on\n"},
+		{`":2000"`, `"10.0.0.1:2000"`, "    5 connections go on\n"},
 		{`"[::1]:2000"`, `"0.0.0.0:2000"`, "    5 connections drain, and are reset after 5m\n"},
 		{`":2000"`, `"10.0.0.1:2001"`, "    5 connections drain, and are reset after 5m\n"},
 	} {
