@@ -374,7 +374,7 @@ func elsewhere(env config.Env, path string, err error) error {
 	user := fmt.Sprintf("/run/user/%d", uid)
 	its := append(adminDirectories(environOf("/proc", pid), filepath.Clean), filepath.Join(user, "penstock"))
 	if at := listensElsewhere(its, path); at != "" {
-		return fmt.Errorf("%s: process %d runs it, with another user or XDG_RUNTIME_DIR: use --admin %s", display.Text(path), pid, display.Text(at))
+		return fmt.Errorf("%s: process %d runs it under another user or XDG_RUNTIME_DIR: add --admin %s", display.Text(path), pid, display.Text(at))
 	}
 	dirs := strings.Join(searched(env), " or ")
 	return fmt.Errorf("%s: process %d runs it, but its admin socket is not in %s. If the file has no admin section, add %s. Then run kill -HUP %[2]d: this also restores a removed socket", display.Text(path), pid, display.Text(dirs), display.Text(adminFor([]string{serviceDirectory, user}, path, int(uid), adminSection)))
@@ -770,7 +770,7 @@ func (e *notRunningError) Error() string { return e.text("listens on") }
 
 // text returns the error. Other processes are named by their configuration, does, and their address.
 func (e *notRunningError) text(does string) string {
-	text := "found no process that runs " + display.Text(e.path)
+	text := "no process runs " + display.Text(e.path)
 	text += when(e.missing, ": there is no such file")
 	for _, p := range e.others {
 		text += ". A" + p.text(does)

@@ -50,7 +50,7 @@ func TestReloadCommand(t *testing.T) {
 	}
 	r.has("a b")
 	r.writeText("listeners: 1\n")
-	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, "found no process that runs "+r.file) {
+	if _, complaint := r.tells(cli.ExitError, "reload", "--config", r.file); !strings.Contains(complaint, "no process runs "+r.file) {
 		t.Errorf("of a file without an address it says %q", complaint)
 	}
 	out, _ = r.tells(cli.ExitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
