@@ -384,7 +384,11 @@ func (d *decoder) styled(f *field, n *yaml.Node, text string, variable bool) boo
 	case quoted && c == nil:
 		d.complainAt(d.here, "write it without quotes: "+text, "%s must be %s, not text", f.key, article(f.form.name))
 	case c != nil && n.Tag == "!!str":
-		d.complainAt(d.here, c.fix, "%s must be %s: %s", f.key, article(f.form.name), c.message)
+		is := ": " + c.message
+		if bad, ok := strings.CutSuffix(c.message, " is not a whole number"); ok {
+			is = ", not " + bad
+		}
+		d.complainAt(d.here, c.fix, "%s must be %s%s", f.key, article(f.form.name), is)
 	default:
 		d.complainAt(d.here, "write "+f.sample(), "%s must be %s, not %s", f.key, article(f.form.name), kindOf(n))
 	}
@@ -576,7 +580,7 @@ func (f *field) whole(text string) *complaint {
 	below, above := max(math.Floor(n), lo), min(math.Ceil(n), hi)
 	switch {
 	case err != nil:
-		return complain(f.integers(), "%s must be an integer: %q is not a whole number", f.key, text)
+		return complain(f.integers(), "%s must be a whole number, not %q", f.key, text)
 	case n < lo:
 		return complain("write "+f.bounds[0].loText+" or more", "%s is %s, less than %s", f.key, text, f.bounds[0].loText)
 	case n > hi:
@@ -584,7 +588,7 @@ func (f *field) whole(text string) *complaint {
 	case below == above || math.Abs(n) > 1<<53:
 		return complain(fmt.Sprintf("write %.0f", n), "%s must be written as an integer, not %q", f.key, text)
 	}
-	return complain(fmt.Sprintf("write %.0f or %.0f", below, above), "%s must be an integer: %q is not a whole number", f.key, text)
+	return complain(fmt.Sprintf("write %.0f or %.0f", below, above), "%s must be a whole number, not %q", f.key, text)
 }
 
 // integers says which integers may be written.

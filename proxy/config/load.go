@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -92,6 +93,11 @@ func (l *loader) file(path string, named place) {
 	case err != nil:
 		if named.src == nil {
 			named = place{src: &source{name: path}}
+			if errors.Is(err, fs.ErrNotExist) {
+				l.complainAt(named, "", "no such file")
+				l.partial = true
+				return
+			}
 			err = fmt.Errorf("cannot be read: %w", pathless(err))
 		}
 		l.complainAt(named, mend(err, maxFile), "%v", err)

@@ -250,7 +250,7 @@ func TestFilesOfTheFileSystem(t *testing.T) {
 		t.Fatalf("%+v, %v", cfg, problems)
 	}
 	for path, want := range map[string]string{
-		filepath.Join(dir, "none.yaml"): "none.yaml: cannot be read: no such file or directory",
+		filepath.Join(dir, "none.yaml"): "none.yaml: no such file",
 		dir:                             "cannot be read: not a regular file",
 		"/dev/zero":                     "/dev/zero: cannot be read: not a regular file",
 	} {

@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 		{"{framing: length_prefixed, width: 4, offset: 1, endian: little, includes_header: true}", nil},
 		{"resp", []string{`4:14: compare must be a boolean: "resp" is not true or false`, "write true or false"}},
 		{"[true]", []string{"4:14: compare must be a group of keys, not a list", "write compare: true"}},
-		{"{framing: rpc}", []string{"4:24: framing must be ", "grpc"}},
+		{"{framing: rpc}", []string{"4:24: framing \"rpc\" is unknown", "grpc"}},
 		{"{framing: resp}", []string{"4:24: framing: resp of compare was removed", "write lines"}},
 		{"{framing: postgres}", []string{"4:24: framing: postgres of compare was removed", "leave compare out"}},
 		{"{framing: http1}", []string{"4:24: framing: http1 of compare was removed", "write bytes, with a mask"}},

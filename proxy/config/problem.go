@@ -119,6 +119,8 @@ func article(name string) string {
 	switch {
 	case name == "text":
 		return name
+	case name == "integer":
+		return "a whole number"
 	case name == "IP" || strings.ContainsRune("aeiou", rune(name[0])) && name != "URL path":
 		return "an " + name
 	}

@@ -576,7 +576,7 @@ func setEnum(f *field, v reflect.Value, text string) *complaint {
 		return complain(instead, "framing: %s of compare was removed", text)
 	}
 	if meant := closest(text, f.enum); meant != "" {
-		fix = didYouMean(meant)
+		return complain(didYouMean(meant), "%s %q is unknown", f.key, text)
 	}
 	return complain(fix, "%s must be one of %s, not %q", f.key, strings.Join(f.enum, ", "), text)
 }

@@ -561,7 +561,7 @@ func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (don
 	case to == k.current:
 		return done, fmt.Errorf("%w to return to: generation %d is in force", ErrNothing, number)
 	case to == nil && number == 0:
-		return done, fmt.Errorf("%w to return to: generation %d is in force, and is the first generation", ErrNothing, done.Generation)
+		return done, fmt.Errorf("%w older to return to: generation %d is the first", ErrNothing, done.Generation)
 	case to == nil:
 		return done, fmt.Errorf("%w to return to: generation %d is not kept: the kept generations are %s", ErrNothing, number, k.numbers())
 	}
