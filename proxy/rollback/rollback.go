@@ -294,7 +294,7 @@ const (
 )
 
 // Itself is the author of automatic rollbacks, in [Change] and in logs.
-const Itself = "itself"
+const Itself = "penstock"
 
 // A Record describes a generation.
 type Record struct {

@@ -140,11 +140,11 @@ func (s *sessionTable) beginEnding(j *endJob) error {
 		within += j.query.Grace
 	}
 	j.counted.Until = time.Now().Add(within)
-	how := "gently"
-	if j.query.Now {
-		how = "now"
+	attrs := []any{"by", j.by, "sessions", j.counted.Touched, "selected", j.query.SessionQuery.String()}
+	if !j.query.Now {
+		attrs = append(attrs, "quiet", j.query.Quiet)
 	}
-	s.log.Info("sessions are being ended", "by", j.by, "sessions", j.counted.Touched, "selected", j.query.SessionQuery.String(), "how", how, "quiet", j.query.Quiet, "until", j.counted.Until.Format(time.RFC3339))
+	s.log.Info("sessions are being ended", append(attrs, "until", j.counted.Until.Format(time.RFC3339))...)
 	ctx, cancel := context.WithCancel(s.ended)
 	j.cancel = cancel
 	s.endings[j] = true
@@ -198,7 +198,16 @@ func (j *endJob) run(ctx context.Context) {
 	delete(s.endings, j)
 	c := &j.counted
 	c.Stopped, c.Waiting, c.Done, c.Until = c.Waiting, 0, true, time.Time{}
-	s.log.Info("the request to end sessions is done", "by", j.by, "sessions", c.Touched, "ended", c.Ended, "cut", c.Cut, "other", c.Other, "left", c.Left, "kept", c.Kept, "stopped", c.Stopped)
+	attrs := []any{"by", j.by, "sessions", c.Touched}
+	for _, of := range []struct {
+		what string
+		n    int64
+	}{{"ended", c.Ended}, {"reset", c.Cut}, {"other", c.Other}, {"left", c.Left}, {"kept", c.Kept}, {"stopped", c.Stopped}} {
+		if of.n > 0 {
+			attrs = append(attrs, of.what, of.n)
+		}
+	}
+	s.log.Info("the request to end sessions is done", attrs...)
 }
 
 // step ends the sessions of a loop that are due. Busy sessions stay until their time is over.

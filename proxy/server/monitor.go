@@ -129,7 +129,7 @@ const (
 	heldLine      = "clients were held, because no endpoint could serve them"
 	resortLine    = "connections made as a last resort"
 	answeredLine  = "answers to connections made as a last resort" // an attribute of resortLine
-	missedLine    = "connections to endpoints could not be made"
+	missedLine    = "attempts to connect to endpoints have failed"
 	failedLine    = "sessions ended without a byte from the endpoint"
 	localLine     = "connections to endpoints failed because this machine lacks a resource"
 	withheldLine  = "endpoints were not ejected because of max_ejected"

@@ -252,7 +252,7 @@ func TestEndNow(t *testing.T) {
 	echoes(t, other, "it goes on")
 	r.Until("the end is counted", func() bool { return closesOf(r, "web")[tally.Operator] == 1 })
 	r.Logs("sessions are being ended", "uid=7", "--endpoint one")
-	r.Logs("the request to end sessions is done", "ended=1")
+	r.Logs("the request to end sessions is done", "sessions=1 ended=1")
 }
 
 // TestEndGently: a session ends when it is quiet. A transfer is not cut in the middle, and no byte is lost.

@@ -235,7 +235,7 @@ upstreams:
 	if got := line(t, client(t, r.At("l"))); got != "b" || !unreachable() {
 		t.Errorf("served by %s: %+v", got, r.Endpoint("u", "a"))
 	}
-	r.Logs("level=INFO", `msg="connections to endpoints could not be made"`, "upstream=u", "times=1", `reasons="refused 1"`)
+	r.Logs("level=INFO", `msg="attempts to connect to endpoints have failed"`, "upstream=u", "times=1", `reasons="refused 1"`)
 	serverAt(t, port, "a")
 	if got := line(t, client(t, r.At("l"))); got != "a" || unreachable() {
 		t.Errorf("then served by %s: %+v", got, r.Endpoint("u", "a"))

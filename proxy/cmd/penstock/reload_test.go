@@ -105,7 +105,7 @@ func TestReloadUntilConfirmed(t *testing.T) {
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2m", "--rollback-if", "failures>50")
 	r.has("c")
 	r.balancer.fail(51)
-	r.says(`"msg":"configuration rolled back","generation":2,"by":"itself","from":4,"cause":"failures rose by 51, the bound is failures>50"`)
+	r.says(`"msg":"configuration rolled back","generation":2,"by":"penstock","from":4,"cause":"failures rose by 51, the bound is failures>50"`)
 	r.has("b")
 	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "1s")
 	r.says(`"from":5,"cause":"it was not confirmed within 1s"`)

@@ -77,7 +77,7 @@ func TestStatusSaysItOnce(t *testing.T) {
 
 	now := time.Date(2026, 1, 2, 10, 0, 0, 0, time.Local)
 	st := &admin.Status{
-		Refused:  &admin.RefusedFile{Generation: 2, At: now, By: "itself", Automatic: true, Path: "p.yaml"},
+		Refused:  &admin.RefusedFile{Generation: 2, At: now, By: "penstock", Automatic: true, Path: "p.yaml"},
 		Problems: []admin.Problem{{Severity: admin.Warning, Since: now, Text: "generation 2 was rolled back at 10:00:00: failures rose"}},
 		Upstreams: []admin.Upstream{{Name: "u", Endpoints: []admin.Endpoint{
 			{Name: "a", State: admin.Down, Why: "connect: connection refused", LastFailure: &admin.Failure{Cause: "connect failed: connection refused", Time: now}},
