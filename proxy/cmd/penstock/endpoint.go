@@ -67,7 +67,7 @@ func (c *endpointListCmd) Run(e *cli.Env) error {
 }
 
 func writeEndpoints(w io.Writer, list *[]upstreamEndpoint) error {
-	rows := [][]string{{"UPSTREAM", "ENDPOINT", "ADDRESS", "STATE", "WEIGHT", "SESSIONS", ""}}
+	rows := [][]string{{"upstream", "endpoint", "address", "state", "weight", "sessions", ""}}
 	for i := range *list {
 		at := &(*list)[i]
 		sessions := strconv.FormatInt(at.Active, 10)
