@@ -17,8 +17,8 @@ import (
 type engineFlags struct {
 	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"Move bytes in this way. (default: ${default})"`
 
-	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Hold back a small piece of a bulk transfer for at most this long in case more follows (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
-	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"Let a loop with many bulk sessions and nothing else to do wait this long, at most 1ms, for more bytes. (default: ${default})"`
+	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Wait this long for more bytes of a large transfer (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
+	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"A loop with only bulk sessions may wait this long, at most 1ms, for more bytes. (default: ${default})"`
 	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"Let the pipe of a session with a bulk transfer grow to this size, within fs.pipe-max-size. With 64KiB no pipe grows. (default: ${default})"`
 
 	Loops    *int       `placeholder:"N" help:"Run this many event loops, each on its own thread. (default: limits.loops.count of the configuration, or one for each CPU)"`

@@ -28,7 +28,7 @@ func main() {
 
 const programName = "penstock"
 
-const description = `A layer 4 proxy that moves bytes between sockets by splice(2) through pooled kernel pipes.
+const description = `A TCP load balancer in which the kernel moves large transfers.
 
 Forward a port to a server:
 

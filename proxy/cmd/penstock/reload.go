@@ -26,7 +26,7 @@ import (
 type reloadCmd struct {
 	processFlags
 	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the previous configuration if penstock confirm is not run within this time, such as 2m."`
-	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration at once if this counter rises by more than N within the time of --confirm, such as 'refused>0'."`
+	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration immediately if this counter rises by more than N within the time of --confirm, such as 'refused>0'."`
 }
 
 // Run reloads the configuration of a running process.

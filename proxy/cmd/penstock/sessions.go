@@ -20,7 +20,7 @@ import (
 
 type sessionsCmd struct {
 	List sessionsListCmd `cmd:"" default:"withargs" help:"List the connected clients (the default)."`
-	End  sessionsEndCmd  `cmd:"" help:"End sessions when they are quiet, spread over a time, or at once."`
+	End  sessionsEndCmd  `cmd:"" help:"End sessions when they are quiet, spread over a time, or immediately."`
 }
 
 // sessionFlags select sessions.
@@ -167,7 +167,7 @@ type sessionsEndCmd struct {
 	adminFlags
 	sessionFlags
 	All       bool        `help:"End all sessions."`
-	Now       bool        `help:"End the sessions at once, even in the middle of a transfer."`
+	Now       bool        `help:"End the sessions immediately, even in the middle of a transfer."`
 	Over      cli.Timeout `placeholder:"TIME" help:"End the sessions at random moments within this time, so that their clients do not all come back together."`
 	Grace     cli.Timeout `placeholder:"TIME" help:"Wait this long for each session to become quiet. If it does not, it continues, and the exit code is 3. (default: 30s)"`
 	Quiet     cli.Timeout `placeholder:"TIME" help:"Call a session quiet if no byte has moved for this time, and the last byte came from the endpoint. Penstock does not know whether an answer was complete: write a time longer than the pauses within an endpoint's answer. 1s is enough if each request has one answer, sent in one piece, without TLS, HTTP/2 or pipelining. (minimum: 1s; default: 10s)"`
@@ -427,7 +427,7 @@ type denyAddCmd struct {
 	Source   string   `arg:"" help:"An address, a prefix, unix, unix:uid=1000, unix:gid=1000 or all."`
 	For      cli.Span `required:"" placeholder:"TIME" help:"Deny the source for this long, such as 1h or 7d."`
 	Listener string   `placeholder:"NAME" help:"Deny the source only at this listener."`
-	End      bool     `help:"Also end the source's sessions at once."`
+	End      bool     `help:"Also end the source's sessions immediately."`
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
