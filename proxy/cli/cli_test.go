@@ -18,7 +18,7 @@ func TestTimeoutFlag(t *testing.T) {
 			t.Errorf("%q is %v, %v, want %v", text, got.Duration(), err, want)
 		}
 	}
-	for text, want := range map[string]string{"": "write 500ms", "-1s": "write 500ms", "soon": "write 500ms", "10": "write 10s", "7d": "write 168h"} {
+	for text, want := range map[string]string{"": "write 500ms", "-1s": "write 500ms", "soon": "write 500ms", "10": "write 10m, or 10s, or 10ms", "7d": "write 168h"} {
 		var got Timeout
 		if err := got.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

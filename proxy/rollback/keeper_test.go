@@ -231,6 +231,9 @@ func TestWordsOfConfirmations(t *testing.T) {
 				t.Errorf("%d: %v, want %s", number, err, want)
 			}
 		}
+		if _, err := r.Rollback(t.Context(), 0, "test"); !errors.Is(err, rollback.ErrNothing) || err.Error() != "nothing older to return to: generation 1 is the first" {
+			t.Error(err)
+		}
 		r.change(t, "two", rollback.Options{})
 		r.change(t, "three", twoMinutes)
 		confirm(999, rollback.ErrNothing, "nothing to confirm as generation 999: the last generation is 3, which waits to be confirmed")
@@ -330,6 +333,9 @@ func TestRollbackGoesNoGenerationTooFar(t *testing.T) {
 			if after := r.Status(); done.Generation != before.Current || after.Current != before.Current || !after.Since.Equal(before.Since) {
 				t.Errorf("%+v: %+v, it was %+v", done, after, before)
 			}
+		}
+		if _, err := r.Rollback(t.Context(), 0, "test"); !errors.Is(err, rollback.ErrNothing) || err.Error() != "nothing older to return to: generation 1 is the first" {
+			t.Error(err)
 		}
 		r.change(t, "two", rollback.Options{})
 		r.change(t, "three", twoMinutes)

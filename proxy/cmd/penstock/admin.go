@@ -27,8 +27,8 @@ import (
 
 // adminFlags select the process that a command connects to.
 type adminFlags struct {
-	Config *string `placeholder:"FILE" help:"Ask the process that runs this configuration, at the admin address in the file. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
-	accessFlags
+	Config      *string `group:"The process to ask:" placeholder:"FILE" help:"Ask the process that runs this configuration, at the admin address in the file. (default: /etc/penstock/penstock.yaml, or else ./penstock.yaml)"`
+	accessFlags `group:"The process to ask:"`
 
 	path string // of the configuration that find has read to learn the address
 }

@@ -1,5 +1,4 @@
-// Command penstock is a layer 4 proxy that moves bytes between sockets by
-// splice(2) through pooled kernel pipes.
+// Command penstock is a TCP load balancer in which the kernel moves large transfers.
 package main
 
 import (

@@ -23,7 +23,7 @@ import (
 
 type planCmd struct {
 	configFlag
-	accessFlags
+	accessFlags `group:"The process to ask:"`
 }
 
 // Run prints the changes that a configuration would make in the running process, and the affected connections. It

@@ -259,7 +259,15 @@ func (r *roff) values(command *kong.Node, section string) {
 		r.line(words(p.Help))
 	}
 	first := true
+	own, common := []*kong.Flag{}, []*kong.Flag{} // of a group
 	for _, f := range command.Flags {
+		if f.Group == nil {
+			own = append(own, f)
+		} else {
+			common = append(common, f)
+		}
+	}
+	for _, f := range append(own, common...) {
 		if f.Hidden || f.Name == "help" {
 			continue
 		}
