@@ -10,11 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/testutil/loadbalancer"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/server"
 )
 
@@ -397,4 +399,44 @@ upstreams: [{name: u, health_check: off, outlier_detection: off, retry: {attempt
 		t.Errorf("the endpoint is %+v, want it with its session, and its breaker closed", e)
 	}
 	servedBy(t, r.At("l"), "a")
+}
+
+// TestListenerDrainedAtTheEnd: a listener that the process has closed because it ends cannot be drained as well. Its descriptor
+// may be a connection by then, which goes on.
+func TestListenerDrainedAtTheEnd(t *testing.T) {
+	echo := named(t, "a")
+	r := &rig{loadbalancer.Setting{Drain: time.Hour}.Start(t, fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", echo))}
+	session, fd := client(t, r.At("l")), r.Descriptor("l")
+	hears(t, session, "a")
+	other := client(t, echo)
+	hears(t, other, "a")
+	raw, err := other.SyscallConn()
+	must(t, err)
+	r.Stop()
+	var taken []int // the connection's descriptors
+	defer func() {
+		for _, again := range taken {
+			syscall.Close(again)
+		}
+	}()
+	r.Until("the descriptor is the connection", func() bool {
+		again, failed := -1, error(nil)
+		for again < fd && failed == nil { // it is the lowest that is free
+			must(t, raw.Control(func(of uintptr) { again, failed = sys.Dup(int(of)) }))
+			taken = append(taken, again)
+		}
+		must(t, failed)
+		if again > fd {
+			syscall.Close(again)
+			taken = taken[:len(taken)-1]
+		}
+		return again == fd
+	})
+	if err := r.DrainListener("l", "test"); !errors.Is(err, rollback.ErrClosed) {
+		t.Errorf("%v, want that the process ends", err)
+	}
+	must(t, other.SetDeadline(time.Now().Add(5*time.Second))) // without the mend no byte comes
+	echoes(t, other, "it goes on")
+	session.Close()
+	must(t, r.End())
 }

@@ -236,3 +236,10 @@ func (s *Server) Knows(upstream, address string) bool {
 	}
 	return err == nil && !made
 }
+
+// Descriptor returns the descriptor of a listener's first socket.
+func (s *Server) Descriptor(listener string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.binds[s.listeners[listener].keys[0]].fd
+}

@@ -325,8 +325,11 @@ func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[name]
-	if l == nil {
+	switch {
+	case l == nil:
 		return done, missing("listener", name, s.listeners)
+	case s.closing: // its descriptors may be other connections by now
+		return done, errClosing
 	}
 	done.Sessions = int64(l.state.Connections.InUse())
 	if done.Changed = !l.drained; done.Changed {
