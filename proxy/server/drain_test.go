@@ -363,6 +363,38 @@ func TestReturning(t *testing.T) {
 	}
 }
 
+// TestRemovedDuringItsDrain: the drain of an endpoint ends with its removal. Its sessions stay if on_removed says so, or if it comes
+// back ready.
+func TestRemovedDuringItsDrain(t *testing.T) {
+	t.Parallel()
+
+	const text = `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, drain_timeout: 1h, on_removed: %s, endpoints: [%s{address: %q, name: b, backup: true}]}]`
+	a, b := fmt.Sprintf("{address: %q, name: a}, ", named(t, "a")), named(t, "b")
+	for how, returns := range map[string]bool{"keep": false, "drain": true} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			r := start(t, fmt.Sprintf(text, how, a, b))
+			times := stopClock(r)
+			c := client(t, r.At("l"))
+			hears(t, c, "a")
+			must(t, r.DrainEndpoint("u", "a", true, "test"))
+			r.Reload(fmt.Sprintf(text, how, "", b))
+			if returns {
+				r.Reload(fmt.Sprintf(text, how, a, b))
+			}
+			if e := r.Endpoint("u", "a"); (e.State == admin.Up) != returns || e.Active != 1 || !e.Until.IsZero() {
+				t.Errorf("%+v, want its session to stay", e)
+			}
+			if n := times.rest(); n != 0 {
+				t.Errorf("%d drains go on", n)
+			}
+			echoes(t, c, "it stays")
+		})
+	}
+}
+
 // TestReturningWithoutItsBreaker: an endpoint that is removed while its breaker is open, and comes back before its sessions
 // have ended, gets clients again.
 func TestReturningWithoutItsBreaker(t *testing.T) {

@@ -189,6 +189,7 @@ func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	if m.breaker != nil {
 		m.breaker.Remove()
 	}
+	um.callOff(m.cut) // on_removed applies instead
 	if m.endpoint.Active() > 0 {
 		u.leaving = append(u.leaving, m)
 		um.drainRemoved(u, m, u.cfg.DrainTimeout)
