@@ -86,7 +86,8 @@ func changesOf(before, now *config.Upstream) (c monitorChanges) {
 		c.others = c.others || a != b
 	}
 	a, b := before.HealthCheck, now.HealthCheck
-	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || before.SourceAddress != now.SourceAddress || before.OnUnhealthy != now.OnUnhealthy || !a.Same(b)
+	c.check = a == nil || b == nil || before.SendProxy != now.SendProxy || before.SourceAddress != now.SourceAddress || before.OnUnhealthy != now.OnUnhealthy ||
+		before.StartTLS != now.StartTLS || (before.TLS == nil) != (now.TLS == nil) || !a.Same(b)
 	return c
 }
 

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -204,6 +206,41 @@ upstreams:
 	b.Store(primary)
 	r.Until("another primary", func() bool { return r.Endpoint("u", "b").State == admin.Up })
 	r.Logs("state=standby")
+}
+
+// TestChecksOverTLSAfterAReload: checks change with the keys of the upstream that say how they begin TLS.
+func TestChecksOverTLSAfterAReload(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "localhost")
+	cfg := &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if h.ServerName == "" {
+			return nil, errors.New("no name")
+		}
+		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+		return &pair, err
+	}}
+	named := sockets.Server(t, func(c net.Conn) { _ = tls.Server(c, cfg).Handshake() })
+	asked := sockets.Server(t, func(c net.Conn) {
+		b := make([]byte, len(sslRequest))
+		if _, err := io.ReadFull(c, b); err == nil && string(b) == sslRequest {
+			_, _ = io.WriteString(c, "S")
+			_ = tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pairOf(t, cert, key)}}).Handshake()
+		}
+	})
+	_, port, _ := net.SplitHostPort(named)
+	for name, c := range map[string]struct{ endpoint, keys string }{"starttls": {asked, "starttls: postgres"}, "tls": {"localhost:" + port, "tls: {ca: c.pem}"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := func(keys string) string {
+				return fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: {tls: true, interval: 50ms, fall: 1, rise: 1}%s}]", c.endpoint, keys)
+			}
+			r := start(t, text(""), "c.pem", cert)
+			r.Until("it is down", func() bool { return r.Endpoint("u", "a").State == admin.Down })
+			r.Reload(text(", " + c.keys))
+			r.Until("it is up", func() bool { return r.Endpoint("u", "a").State == admin.Up })
+		})
+	}
 }
 
 // TestProbesAreOfOutlierDetection: an endpoint that answers is probed once. The probe sends
