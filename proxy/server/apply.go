@@ -291,10 +291,11 @@ func (r *registry) routesUnchanged(c *change, cfg *config.Listener) bool {
 }
 
 // listenerUnchanged reports whether a listener of the next configuration has the same
-// configuration, upstreams and contents of certificates as the present one, and was not
+// configuration, upstreams, contents of certificates and changes by hand as the present one, and was not
 // drained.
 func (lm *listenerManager) listenerUnchanged(c *change, old *listener, cfg *config.Listener, drained bool) bool {
-	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !lm.routesUnchanged(c, cfg) || old.tls != nil && !old.tls.Current() {
+	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !lm.routesUnchanged(c, cfg) || old.tls != nil && !old.tls.Current() ||
+		c.lives.touchAny("", cfg.Name) {
 		return false
 	}
 	for _, key := range old.keys {

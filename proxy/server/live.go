@@ -326,10 +326,12 @@ type lives struct {
 	restored []state.Change // that had ended before
 }
 
-// touchAny reports whether the configuration ends or restores a change of an upstream's endpoints.
-func (l *lives) touchAny(upstream string) bool {
-	return slices.ContainsFunc(l.ended, func(e live.Ended) bool { return e.Upstream == upstream }) ||
-		slices.ContainsFunc(l.restored, func(c state.Change) bool { return c.Upstream == upstream })
+// touchAny reports whether the configuration ends or restores a change of an upstream's endpoints, or of a listener; the other
+// name is empty.
+func (l *lives) touchAny(upstream, listener string) bool {
+	of := func(c *state.Change) bool { return c.Upstream == upstream && c.Listener == listener }
+	return slices.ContainsFunc(l.ended, func(e live.Ended) bool { return of(&e.Change) }) ||
+		slices.ContainsFunc(l.restored, func(c state.Change) bool { return of(&c) })
 }
 
 // edit applies the changes to the endpoints of the file or of discovery.

@@ -317,6 +317,32 @@ func TestRollbackOverGenerations(t *testing.T) {
 	}
 }
 
+// TestSplitOverARollback: a split by hand that has ended is in force again after a rollback to the configuration that it was made
+// under, also if the listener is the same before the rollback.
+func TestSplitOverARollback(t *testing.T) {
+	t.Parallel()
+
+	a, b := named(t, "a"), named(t, "b")
+	text := func(percent int) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", routes: [{match: {source: ["0.0.0.0/0"]}, split: [{upstream: u, percent: %d}, {upstream: v, percent: %d}]}]}]
+upstreams: [{name: u, endpoints: [%q]}, {name: v, endpoints: [%q]}]`, percent, 100-percent, a, b)
+	}
+	r := startAt(t, filepath.Join(t.TempDir(), "state"), text(100))
+	first := r.Load(text(100))
+	r.apply(t, first)
+	must(t, r.SetSplit("l", 0, map[string]float64{"u": 0, "v": 100}, "test"))
+	servedBy(t, r.At("l"), "b")
+	r.apply(t, r.Load(text(90)))
+	r.apply(t, r.Load(text(100)))
+	servedBy(t, r.At("l"), "a")
+	r.apply(t, first)
+	if to := r.Listener("l").Routes[0].To; to["v"] != 100 || len(r.Status().Live) != 1 {
+		t.Errorf("the split is %v, with the changes %+v", to, r.Status().Live)
+	}
+	servedBy(t, r.At("l"), "b")
+}
+
 // apply applies a configuration as a reload does or, if it was in force before, a rollback.
 func (r *keptRig) apply(t *testing.T, cfg *config.Config) {
 	t.Helper()

@@ -100,7 +100,7 @@ func (um *upstreamManager) prepare(c *change, cfg *config.Upstream) (err error) 
 func (um *upstreamManager) prepareMembers(c *change, cfg *config.Upstream) (err error) {
 	next := c.upstreams[cfg.Name]
 	old := next.old
-	if next.now == old && (cfg.Discover != nil || old.cfg.SameEndpoints(cfg)) && !c.lives.touchAny(cfg.Name) {
+	if next.now == old && (cfg.Discover != nil || old.cfg.SameEndpoints(cfg)) && !c.lives.touchAny(cfg.Name, "") {
 		return nil
 	}
 	wanted := c.lives.set.edit(cfg, specsOf(cfg, um.fit(c, next.now)))
