@@ -344,3 +344,26 @@ upstreams: [{name: u, endpoints: ["%s:%s"], health_check: off, queue: {hold: 100
 		t.Errorf("the status has %+v", f)
 	}
 }
+
+// TestAnotherFamily: a listener of one family is not in the way of an endpoint of the other one at the same port.
+func TestAnotherFamily(t *testing.T) {
+	t.Parallel()
+
+	six, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("needs IPv6:", err)
+	}
+	sockets.Serve(t, six, func(c net.Conn) { fmt.Fprintln(c, "six") })
+	_, port, _ := net.SplitHostPort(six.Addr().String())
+	r := start(t, fmt.Sprintf("listeners: [{name: l, bind: \"0.0.0.0:%s\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", port, named(t, "a")))
+	for at, want := range map[string]bool{"[::1]:" + port: true, "[::]:" + port: true, "127.0.0.1:" + port: false, "0.0.0.0:" + port: false} {
+		_, err := r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointAdd, Upstream: "u", Endpoint: at, Name: "six", Weight: 1}, "test")
+		if (err == nil) != want {
+			t.Errorf("%s: %v", at, err)
+		}
+		if err == nil {
+			_, err = r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointRemove, Upstream: "u", Endpoint: "six"}, "test")
+			must(t, err)
+		}
+	}
+}

@@ -57,11 +57,13 @@ func (in *ownAddresses) addOwn(at sockopt.Address) {
 	if !ok {
 		return
 	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil { // a name for the loopback address of either family
-		ip = netip.IPv4Unspecified()
+	ips := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} // without a host, or with a name for the loopback address of either family
+	if ip, err := netip.ParseAddr(host); err == nil {
+		ips = []netip.Addr{sockopt.Canonical(ip)}
 	}
-	in.ports[port] = append(in.ports[port], arrival{sockopt.Canonical(ip), ""})
+	for _, ip := range ips {
+		in.ports[port] = append(in.ports[port], arrival{ip, ""})
+	}
 }
 
 // hostPort splits a TCP address. It does not accept service names as ports.
@@ -95,7 +97,7 @@ func (in *ownAddresses) listens(address string) (listener string, ok bool) {
 	}
 	ip = sockopt.Canonical(ip)
 	for _, a := range in.ports[port] {
-		if a.ip == ip || a.ip.IsUnspecified() && in.local(ip) || ip.IsUnspecified() && a.ip.IsLoopback() {
+		if a.ip == ip || a.ip.Is4() == ip.Is4() && (a.ip.IsUnspecified() && in.local(ip) || ip.IsUnspecified() && a.ip.IsLoopback()) {
 			return a.listener, true
 		}
 	}
