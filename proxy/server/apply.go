@@ -149,18 +149,13 @@ const (
 func (s *Server) swapWith(c *change, at func(swapStage)) {
 	s.swapUpstreams(c)
 	at(swappedUpstreams)
-	changed := len(c.listeners) != len(s.listeners) // the view
 	for _, cfg := range c.cfg.Listeners {
-		l := c.listeners[cfg.Name]
-		changed = changed || l.listener != l.old
-		s.listenerManager.commit(cfg.Name, l)
+		s.listenerManager.commit(cfg.Name, c.listeners[cfg.Name])
 	}
 	at(committedListeners)
 	s.swapSockets(c)
 	s.swapLimits(c)
-	if changed {
-		s.sockets.refreshView()
-	}
+	s.sockets.refreshView()
 	s.sockets.rules.Store(&rules{now: s.sockets.rules.Load().next})
 	for _, u := range c.upstreams {
 		if u.now != u.old {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -365,5 +366,38 @@ func TestAnotherFamily(t *testing.T) {
 			_, err = r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointRemove, Upstream: "u", Endpoint: "six"}, "test")
 			must(t, err)
 		}
+	}
+}
+
+// TestNamesDuringAChange: a client of an endpoint with a name of this machine does not wait for a change that waits for a name
+// server.
+func TestNamesDuringAChange(t *testing.T) {
+	t.Parallel()
+
+	_, port, _ := net.SplitHostPort(named(t, "a"))
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	must(t, err)
+	defer silent.Close()
+	const text = `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}%s]
+upstreams: [{name: u, endpoints: ["localhost:%s"], health_check: off}%s]`
+	r := start(t, fmt.Sprintf(text, "", port, ""))
+	at := r.At("l")
+	next := r.Load(fmt.Sprintf(text, `, {name: m, bind: "127.0.0.1:0", upstream: v}`, port,
+		fmt.Sprintf(`, {name: v, discover: {dns: {name: v.example, type: A, port: 80, servers: [%q]}}}`, silent.LocalAddr())))
+	applied := make(chan error, 1)
+	go func() { applied <- r.Apply(t.Context(), next) }()
+	query := make([]byte, 1000)
+	n, from, err := silent.ReadFrom(query)
+	must(t, err)
+	servedBy(t, at, "a")
+	select {
+	case err := <-applied:
+		t.Errorf("the change is over before the client is served, with %v", err)
+	default:
+		query[2], query[3] = 0x80, 2 // SERVFAIL
+		_, err = silent.WriteTo(query[:n], from)
+		must(t, err)
+		must(t, condition.Receive(t, "the change", applied))
 	}
 }

@@ -39,13 +39,21 @@ func (r *registry) newOwnAddresses() *ownAddresses {
 			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{sockopt.Canonical(at.Addr()), socket.owner})
 		}
 	}
-	if a := r.cfg.Admin; a != nil {
-		in.addOwn(a.Bind.Address)
-	}
-	if m := r.cfg.Metrics; m != nil {
-		in.addOwn(m.Bind.Address)
+	for _, at := range r.ownBinds() {
+		in.addOwn(at)
 	}
 	return in
+}
+
+// ownBinds returns the addresses of the admin API and of the metrics.
+func (r *registry) ownBinds() (list []sockopt.Address) {
+	if a := r.cfg.Admin; a != nil {
+		list = append(list, a.Bind.Address)
+	}
+	if m := r.cfg.Metrics; m != nil {
+		list = append(list, m.Bind.Address)
+	}
+	return list
 }
 
 func (in *ownAddresses) addOwn(at sockopt.Address) {
@@ -128,10 +136,10 @@ func (in *ownAddresses) refuse(upstream, address string) string {
 	return ""
 }
 
-// circle implements [router.ListenerConfig].Circle. Only addresses of this machine take the
-// lock.
+// circle implements [router.ListenerConfig].Circle. Only addresses of this machine with a port at which this process listens
+// take the lock, which a change may hold for seconds.
 func (lm *listenerManager) circle(upstream string, at netip.AddrPort) error {
-	if !at.Addr().IsLoopback() && !sockopt.Local()(at.Addr()) {
+	if !lm.view.Load().ports[at.Port()] || !at.Addr().IsLoopback() && !sockopt.Local()(at.Addr()) {
 		return nil
 	}
 	lm.mu.Lock()
