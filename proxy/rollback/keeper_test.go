@@ -223,6 +223,45 @@ func TestFailuresOfTheSwapCount(t *testing.T) {
 }
 
 // TestWordsOfConfirmations: an error says which generation waits, is in force, or was rolled back by whom.
+// TestCounterThatHangs: a change that stops what a counter counts is rolled back in time, by hand or automatically.
+func TestCounterThatHangs(t *testing.T) {
+	for name, byHand := range map[string]bool{"by hand": true, "automatically": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var hangs atomic.Bool
+				answer := make(chan struct{})
+				k := rollback.New(0, rollback.Config[int]{
+					Changes: func(int, int) []string { return []string{"number"} },
+					Apply:   func(context.Context, int) error { return nil },
+					Counter: func(string) (int64, bool) {
+						if hangs.Load() {
+							<-answer
+						}
+						return 0, true
+					},
+				})
+				if _, err := k.Apply(t.Context(), 51, twoMinutes); err != nil {
+					t.Fatal(err)
+				}
+				hangs.Store(true)
+				began := time.Now()
+				if byHand {
+					if _, err := k.Rollback(t.Context(), 0, "test"); err != nil {
+						t.Error(err)
+					}
+				} else {
+					pass(2 * time.Minute)
+				}
+				if n := k.Status().Current; n != 1 || time.Since(began) > 2*time.Minute {
+					t.Errorf("generation %d is in force after %v", n, time.Since(began))
+				}
+				close(answer)
+				k.Close()
+			})
+		})
+	}
+}
+
 func TestWordsOfConfirmations(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		confirm := func(number int, wraps error, want string) {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,7 +26,7 @@ type Config[T any] struct {
 	// Pack is nil, states are kept as they are.
 	Pack func(T) (unpack func() (T, error))
 	// Counter returns the value of a counter that never decreases, and whether there is a counter with this name. It
-	// may be nil.
+	// may wait, and may be nil.
 	Counter func(name string) (value int64, known bool)
 	// Counters returns the names that Counter knows, for errors about an unknown name. It may be nil.
 	Counters func() []string
@@ -164,6 +165,7 @@ func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installe
 	done.Generation = k.current.Generation
 	if p != nil {
 		done.Pending = p.describe(done.Generation)
+		done.Pending.Increase = p.increase()
 		k.watchers.Go(func() { k.watch(p) })
 	}
 	k.report(Change{Event: Applied, Generation: done.Generation, By: o.By, Pending: done.Pending})
@@ -231,7 +233,16 @@ func (k *Keeper[T]) Current() (state T, number int) {
 // Status returns the state of the keeper. It does not wait for changes in progress.
 func (k *Keeper[T]) Status() Status {
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	s, p := k.status(), k.pending
+	k.mu.Unlock()
+	if p != nil {
+		s.Pending.Increase = p.increase()
+	}
+	return s
+}
+
+// status is Status without the increase of a counter. The caller holds mu.
+func (k *Keeper[T]) status() Status {
 	s := Status{Current: k.current.Generation, Since: k.since}
 	for _, g := range slices.Backward(k.kept) {
 		s.History = append(s.History, g.Record)
@@ -350,10 +361,11 @@ type Change struct {
 }
 
 // lookEvery is how often the counter of a bound is read; it is read at least ten times in the time for confirmation.
-// tryAgain is how long after a failed rollback the next one is tried.
+// tryAgain is how long after a failed rollback the next one is tried. counterTime is how long a counter may take.
 const (
-	lookEvery = 250 * time.Millisecond
-	tryAgain  = 5 * time.Second
+	lookEvery   = 250 * time.Millisecond
+	tryAgain    = 5 * time.Second
+	counterTime = time.Second
 )
 
 // MinConfirm and MaxConfirm limit how long a change may wait to be confirmed. Less than MinConfirm is too short for any
@@ -381,6 +393,9 @@ type pending struct {
 	until time.Time
 	count func() int64 // reads the bound's counter
 	base  int64        // value of the counter at the change
+
+	risen atomic.Int64 // the last increase of the counter
+	late  atomic.Int64 // readings of the counter that take too long
 
 	failure string // why the last automatic rollback failed, or "". The keeper's mu guards it; it is written only in the turn
 }
@@ -433,12 +448,26 @@ func (p *pending) begin(counter func(string) (int64, bool)) {
 	p.base = p.count()
 }
 
-// increase returns how much the counter has risen.
+// increase returns how much the counter has risen. If the counter does not answer, because the change has stopped what it counts,
+// it returns the last increase: a rollback must not wait for the counter.
 func (p *pending) increase() int64 {
-	if p.count == nil {
-		return 0
+	if p.count == nil || p.late.Load() > 0 {
+		return p.risen.Load()
 	}
-	return p.count() - p.base
+	read, over := make(chan int64, 1), time.NewTimer(counterTime)
+	defer over.Stop()
+	go func() { read <- p.count() - p.base }()
+	select {
+	case n := <-read:
+		p.risen.Store(n)
+	case <-over.C:
+		p.late.Add(1)
+		go func() {
+			p.risen.Store(<-read)
+			p.late.Add(-1)
+		}()
+	}
+	return p.risen.Load()
 }
 
 func (p *pending) verdict() string {
@@ -452,7 +481,7 @@ func (p *pending) verdict() string {
 }
 
 func (p *pending) describe(number int) *Waiting {
-	w := &Waiting{Generation: number, Until: p.until, Increase: p.increase(), Failed: p.failure}
+	w := &Waiting{Generation: number, Until: p.until, Failed: p.failure}
 	if p.bound != nil {
 		w.RollbackIf = p.bound.String()
 	}
@@ -502,7 +531,8 @@ func (k *Keeper[T]) takeBack(p *pending, why string) (again bool) {
 // [ErrNothing], [ErrLate] or [ErrClosed].
 func (k *Keeper[T]) Confirm(ctx context.Context, number int, actor string) (int, error) {
 	if err := k.take(ctx); err != nil {
-		return k.Status().Current, err
+		_, now := k.Current()
+		return now, err
 	}
 	defer k.give()
 	p := k.pending
@@ -544,7 +574,7 @@ type Returned struct {
 // the current one waits to be confirmed. If the last generation was already rolled back, 0 is refused: its caller may
 // not know yet, and would go one generation too far. The error is Config.Apply's, or wraps [ErrNothing] or [ErrClosed].
 func (k *Keeper[T]) Rollback(ctx context.Context, number int, actor string) (done Returned, err error) {
-	done.Generation = k.Status().Current
+	_, done.Generation = k.Current()
 	if err := k.take(ctx); err != nil {
 		return done, err
 	}
