@@ -252,6 +252,26 @@ upstreams: [{name: u, endpoints: [%q]}]`
 	servedBy(t, r.At("l"), "a")
 }
 
+// TestBacklog: a reload changes the length of the accept queues, of a unix socket as well.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: ["127.0.0.1:0", "unix:%s"], upstream: u, socket: {backlog: %%d}}]
+upstreams: [{name: u, endpoints: [%q]}]`, filepath.Join(t.TempDir(), "s"), named(t, "a"))
+	r := start(t, fmt.Sprintf(text, 10))
+	for _, want := range []int64{10, 20} {
+		if want != 10 {
+			r.Reload(fmt.Sprintf(text, want))
+		}
+		for _, q := range r.Listener("l").Queues {
+			if q.Most != want {
+				t.Errorf("%+v, want a queue of %d", q, want)
+			}
+		}
+	}
+}
+
 // TestMultipath: a client that uses Multipath TCP is served with it if the listener allows it.
 func TestMultipath(t *testing.T) {
 	t.Parallel()

@@ -279,6 +279,7 @@ func setOptions(l *config.Listener, fd int) error {
 // adapt gives the connections that a socket accepts from now on the options of the
 // configuration in force.
 func (s *sockets) adapt(socket *listenSocket) {
+	s.logUnchanged(socket, os.NewSyscallError("listen", sys.Listen(socket.fd, socket.cfg.Socket.Backlog)))
 	if !socket.listener.TCP() {
 		return
 	}
@@ -288,9 +289,6 @@ func (s *sockets) adapt(socket *listenSocket) {
 	}
 	if err == nil {
 		err = setOptions(socket.cfg, socket.fd)
-	}
-	if err == nil {
-		err = os.NewSyscallError("listen", sys.Listen(socket.fd, socket.cfg.Socket.Backlog))
 	}
 	s.logUnchanged(socket, err)
 	s.logOpaque(socket)
