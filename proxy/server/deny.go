@@ -23,7 +23,6 @@ type denials struct {
 
 	list   []denial // in the order in which they were made, or made again
 	sums   map[string]denialSum
-	timer  *time.Timer
 	rules  limit.Denials    // in force, as the loops read them
 	clock  func() time.Time // time.Now, or the clock of a test
 	latest int64            // the server's clock when the latest denial was new
@@ -174,25 +173,27 @@ func (d *denials) index(rule source.Rule, listener string) int {
 	return slices.IndexFunc(d.list, func(one denial) bool { return one.rule == rule && one.Listener == listener })
 }
 
-// enforce drops expired denials, brings the others into force, and sets the timer for the next one
-// to expire. The server's mu is held.
+// enforce drops expired denials, and brings the others into force. The server's mu is held.
 func (d *denials) enforce() {
-	d.cancelTimer(d.timer)
-	d.timer = nil
 	now := d.clock()
 	d.list = slices.DeleteFunc(d.list, func(one denial) bool { return !one.Until.After(now) })
-	rules, next := make([]limit.Denial, len(d.list)), time.Time{}
+	rules := make([]limit.Denial, len(d.list))
 	for i, one := range d.list {
 		rules[i] = limit.Denial{Source: one.rule, Listener: one.Listener}
-		if next.IsZero() || one.Until.Before(next) {
-			next = one.Until
-		}
 	}
 	d.rules.Set(rules)
 	d.sumUp()
 	d.save()
-	if len(d.list) > 0 && !d.closing {
-		d.timer = d.at(max(next.Sub(now), time.Millisecond), d.enforce)
+}
+
+// expire ends the denials that have expired. It is called every second, because a timer does not notice that the machine's clock
+// is set.
+func (d *denials) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock()
+	if slices.ContainsFunc(d.list, func(one denial) bool { return !one.Until.After(now) }) {
+		d.enforce()
 	}
 }
 
