@@ -62,7 +62,7 @@ func (p pair) tiles() map[string]string {
 func (p pair) legends() map[string]string {
 	now, before := p.now.process.Bytes, p.before.process.Bytes
 	l := map[string]string{
-		"spliced": p.perSecond(spliced(now), spliced(before)), "copied": p.perSecond(copied(now), copied(before)),
+		"spliced": p.perSecond(spliced(now), spliced(before)), "copied": p.perSecond(copied(now), copied(before)), "lane": p.perSecond(forwarded(now), forwarded(before)),
 		"active": group(p.now.process.Connections.Active), "mean": "–", "p99": "–",
 	}
 	var made, us int64
@@ -164,6 +164,8 @@ func counters[T any](row map[string]string, of func(c *admin.Column) int64) {
 func spliced(b admin.Bytes) int64 { return b.ClientToEndpoint.Spliced + b.EndpointToClient.Spliced }
 
 func copied(b admin.Bytes) int64 { return b.ClientToEndpoint.Copied + b.EndpointToClient.Copied }
+
+func forwarded(b admin.Bytes) int64 { return b.ClientToEndpoint.Lane + b.EndpointToClient.Lane }
 
 func group(n int64) string {
 	text := strconv.FormatInt(n, 10)

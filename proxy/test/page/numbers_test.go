@@ -126,6 +126,9 @@ func TestBytesOfTheLane(t *testing.T) {
 			t.Errorf("%s is %q, want %q", tile, v.Tiles[tile], want.Tiles[tile])
 		}
 	}
+	if v.Legends["lane"] != want.Legends["lane"] {
+		t.Errorf("the chart has %q in the lane, want %q", v.Legends["lane"], want.Legends["lane"])
+	}
 	for _, of := range [][2]map[string]map[string]string{{v.Listeners, want.Listeners}, {v.Upstreams, want.Upstreams}, {v.Endpoints, want.Endpoints}} {
 		for name, row := range of[1] {
 			if got := of[0][name]; got["in"] != row["in"] || got["out"] != row["out"] {

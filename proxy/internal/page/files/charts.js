@@ -104,6 +104,7 @@ class Chart {
 export function makeCharts() {
   return {
     throughput: new Chart("throughput", [
+      { key: "lane", label: "lane", colour: "--accent", fill: "--accent-fill", stacked: true },
       { key: "spliced", label: "spliced", colour: "--spliced", fill: "--spliced-fill", stacked: true },
       { key: "copied", label: "copied", colour: "--copied", fill: "--copied-fill" },
     ], rate),

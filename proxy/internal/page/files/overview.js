@@ -3,7 +3,7 @@ import { makeCharts } from "./charts.js";
 import { byId, element, list, mark, text } from "./dom.js";
 import { bytes, clock, count, micro, plural, rate, share, since } from "./format.js";
 import { connects } from "./latency.js";
-import { copied, received, sent, spliced } from "./state.js";
+import { copied, forwarded, received, sent, spliced } from "./state.js";
 
 /** large is the number of endpoints above which the page draws less often, to spare the browser. */
 export const large = 1000;
@@ -50,7 +50,7 @@ export class Overview {
     s.entry = s.rows.process.get("");
     if (s.since) {
       const latency = connects(s);
-      this.charts.throughput.add(at, [s.perSecond(s.entry, spliced), s.perSecond(s.entry, copied)]);
+      this.charts.throughput.add(at, [forwarded, spliced, copied].map((counter) => s.perSecond(s.entry, counter)));
       this.charts.latency.add(at, [latency.mean, latency.p99]);
     }
     this.charts.active.add(at, [s.process.connections.active]);

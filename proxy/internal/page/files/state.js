@@ -123,9 +123,10 @@ export class State {
 
 const all = (by) => engines.reduce((sum, engine) => sum + (by[engine] || 0), 0);
 
-/** spliced, copied, received and sent return bytes of a row. */
+/** spliced, copied, forwarded (in the lane), received and sent return bytes of a row. */
 export const spliced = (row) => row.bytes.client_to_endpoint.spliced + row.bytes.endpoint_to_client.spliced;
 export const copied = (row) => row.bytes.client_to_endpoint.copied + row.bytes.endpoint_to_client.copied;
+export const forwarded = (row) => (row.bytes.client_to_endpoint.lane || 0) + (row.bytes.endpoint_to_client.lane || 0);
 export const received = (row) => all(row.bytes.client_to_endpoint);
 export const sent = (row) => all(row.bytes.endpoint_to_client);
 
