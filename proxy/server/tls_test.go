@@ -1,11 +1,14 @@
 package server_test
 
 import (
+	"bufio"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -225,6 +228,85 @@ upstreams:
 		}
 	}
 }
+
+// TestEndpointsBanASource: endpoints learn the source of a client before the handshake, by a PROXY header, and may end
+// the connections of one source. This ejects no endpoint while other sources are served, and opens no breaker.
+func TestEndpointsBanASource(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	pair := pairOf(t, cert, key)
+	for name, end := range map[string]func(c *net.TCPConn){
+		"reset":  func(c *net.TCPConn) { _ = c.SetLinger(0) },
+		"closed": func(c *net.TCPConn) { _ = c.CloseWrite(); _, _ = io.Copy(io.Discard, c) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			bans := func() string {
+				return sockets.Server(t, func(c net.Conn) {
+					r := bufio.NewReader(c)
+					header, err := r.ReadString('\n')
+					if err != nil || strings.HasPrefix(header, "PROXY TCP4 127.0.1.66 ") {
+						end(c.(*net.TCPConn))
+						return
+					}
+					s := tls.Server(buffered{c, r}, &tls.Config{Certificates: []tls.Certificate{pair}})
+					fmt.Fprint(s, "served\n")
+					sockets.Echo(s)
+				})
+			}
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [%q, %q]
+    tls: {ca: c.pem, sni: front.test}
+    send_proxy: 1
+    health_check: off
+    outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 1}
+    circuit_breaker: {min_volume: 4, open: 1h}`, bans(), bans()), "c.pem", cert)
+			served := func(times int64) {
+				for range 2 * times { // by each endpoint in turn
+					c := from(t, 1, r.At("l"))
+					hears(t, c, "served")
+					c.Close()
+				}
+				r.Until("the clients have left", func() bool { return r.Status().Connections.Active == 0 })
+			}
+			served(2)
+			for range 2 {
+				served(1)
+				for range 4 {
+					c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, 66)}}).Dial("tcp", r.At("l"))
+					if err != nil { // it was reset already
+						continue
+					}
+					_ = c.SetDeadline(time.Now().Add(condition.Patience))
+					if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the banned client gets %d bytes, %v", n, err)
+					}
+					c.Close()
+				}
+			}
+			for _, e := range r.Status().Upstreams[0].Endpoints {
+				if e.State != "up" || e.Ejections != 0 || e.Failures == 0 {
+					t.Errorf("%+v", e)
+				}
+			}
+			served(1)
+		})
+	}
+}
+
+// buffered is a connection from which some bytes were read ahead.
+type buffered struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+// Read implements [net.Conn].
+func (b buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
 
 // TestTrialsWithoutTheProtocol: while an endpoint is away, clients are held that want a protocol which it does not speak. When it is
 // back, they do not use up the trials that find this out for the others.

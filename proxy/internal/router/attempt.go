@@ -317,10 +317,11 @@ func (s *Search) abandoned(now int64) {
 }
 
 // turnsDown reports whether an endpoint was reached and refuses something that only this client
-// needs: TLS that is passed through, or the application protocol that the client has chosen. Other
+// needs: TLS that is passed through, or the application protocol that the client has chosen. Or it has got
+// the client's PROXY header and then ends TLS, or never begins it: it may ban the client's source. Other
 // clients may be served, so this is not a failure of the endpoint.
 func (s *Search) turnsDown(err error) bool {
-	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) {
+	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) || s.snapshot.SendProxy > 0 && unansweredTLS(err).Failed() {
 		return true
 	}
 	var handshake *tlsterm.Error
@@ -328,17 +329,24 @@ func (s *Search) turnsDown(err error) bool {
 		s.offloaded.conn() != nil && s.offloaded.tls.NegotiatedProtocol != "" && s.offloaded.Listener.cfg.Preread.Postgres == nil
 }
 
+// unansweredTLS returns the outcome of an attempt to begin TLS with an endpoint that has not answered; otherwise Unknown.
+func unansweredTLS(err error) health.Outcome {
+	var handshake *tlsterm.Error
+	tls := errors.As(err, &handshake)
+	switch {
+	case errors.Is(err, postgres.ErrNoAnswer), tls && handshake.Kind == tlsterm.Timeout:
+		return health.Silent
+	case errors.Is(err, postgres.ErrUnanswered), tls && handshake.Kind == tlsterm.Closed:
+		return health.HungUp
+	}
+	return health.Unknown
+}
+
 // turnedDown ends the attempt at such an endpoint, which the client does not try again. If the endpoint answered, no
 // monitor hears of it, and a trial ends without a decision. If it did not answer, it may be frozen: this is reported like a
 // session without a first byte, and judged by the sources of clients and by how the endpoint serves others.
 func (s *Search) turnedDown(err error, now int64) {
-	e, o := s.endpoint, health.Unknown
-	switch {
-	case errors.Is(err, postgres.ErrNoAnswer):
-		o = health.Silent
-	case errors.Is(err, postgres.ErrUnanswered):
-		o = health.HungUp
-	}
+	e, o := s.endpoint, unansweredTLS(err)
 	s.client.Record.Fail(e.name, s.start, now, err)
 	s.touched(now)
 	if o == health.Unknown { // it takes other clients
