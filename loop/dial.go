@@ -54,6 +54,7 @@ type Dial struct {
 	id        ID
 	fd        int32 // owned while it waits
 	which     uint8
+	lone      uint16 // the port, if the kernel may choose it for the socket, too; otherwise 0
 }
 
 // A retry is a dial to a unix socket that has not connected at once. If the queue is full, the kernel does not report room, so
@@ -105,14 +106,18 @@ func (l *Loop) noteLocal(path string) {
 // Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to the
 // [Handler] of the connection. The loop does not wait for the file system of a path: a goroutine connects, one of
 // at most four for a directory, unless all parts of the path were found on this machine's disks within the last
-// minute.
+// minute. A socket that the kernel has connected to itself is refused (ECONNREFUSED): nothing listens on
+// that port.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {
 		cfg = &DialConfig{}
 	}
 	to.AddrPort = netip.AddrPortFrom(to.AddrPort.Addr().Unmap(), to.AddrPort.Port())
 	fd, err := openSocket(&to, cfg)
-	d.loop, d.connector, d.which, d.fd = l, c, which, int32(fd)
+	d.loop, d.connector, d.which, d.fd, d.lone = l, c, which, int32(fd), 0
+	if to.Path == "" && ephemeral(to.AddrPort.Port()) {
+		d.lone = to.AddrPort.Port()
+	}
 	if err != nil {
 		d.fail(err)
 		return
@@ -172,6 +177,11 @@ func (d *Dial) begun(err error) {
 
 // done hands the connection to the connector.
 func (d *Dial) done(events Events) {
+	if d.lone != 0 && toItself(int(d.fd), d.lone) {
+		abortOnClose(int(d.fd)) // an orderly close would keep the port from its server for a minute (TIME-WAIT)
+		d.fail(os.NewSyscallError("connect", syscall.ECONNREFUSED))
+		return
+	}
 	c, fd, id := d.release(), d.fd, d.id
 	d.fd, d.id = -1, 0
 	d.loop.Hand(id, noHandler{}) // the connector may use d for another dial before it hands the socket on

@@ -381,3 +381,19 @@ func TestConnectOutOfDescriptors(t *testing.T) {
 		t.Fatalf("%+v, want EMFILE", d.ends)
 	}
 }
+
+// TestConnectToItself: a socket that is connected to itself is refused, and leaves its port free.
+func TestConnectToItself(t *testing.T) {
+	t.Parallel()
+
+	to := netip.MustParseAddrPort("127.0.0.1:" + sockets.Port(t))
+	l := newLoop(t, nil)
+	d := newDialer(t, l)
+	l.Connect(&d.Dial, 0, loop.Address{AddrPort: to}, &loop.DialConfig{Control: func(fd int, _ string) error {
+		return errors.Join(sys.SetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_REUSEADDR, 1), sys.Bind(fd, to)) // the port that the kernel might choose
+	}}, d)
+	if e := d.one(t, l); !errors.Is(e.err, syscall.ECONNREFUSED) {
+		t.Fatalf("descriptor %d, %v", e.fd, e.err)
+	}
+	must.Get(net.Listen("tcp4", to.String()))(t).Close()
+}

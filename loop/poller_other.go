@@ -52,6 +52,8 @@ func abortOnClose(int)            {}
 func socketError(int) error       { return errUnsupported }
 func connect(int, *Address) error { return errUnsupported }
 func localPath(string) bool       { return false }
+func ephemeral(uint16) bool       { return false }
+func toItself(int, uint16) bool   { return false }
 
 func accept(int) (int, netip.AddrPort, error) { return -1, netip.AddrPort{}, errUnsupported }
 

@@ -1,10 +1,12 @@
 package loop
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -101,6 +103,34 @@ func connect(fd int, to *Address) error {
 		return sys.ConnectUnix(fd, to.Path)
 	}
 	return sys.ConnectNow(fd, to.AddrPort, scope(to.AddrPort.Addr().Zone()))
+}
+
+// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too: the kernel chooses from these ports
+// for a socket that connects without a bound port.
+var ephemeralPorts = sync.OnceValue(func() (r [2]uint16) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &r[0], &r[1])
+	}
+	if err != nil {
+		return [2]uint16{1, 65535}
+	}
+	return r
+})
+
+func ephemeral(port uint16) bool {
+	r := ephemeralPorts()
+	return r[0] <= port && port <= r[1]
+}
+
+// toItself reports whether a socket that connects to a port is connected to itself.
+func toItself(fd int, port uint16) bool {
+	local, err := sys.LocalName(fd)
+	if err != nil || local.AddrPort.Port() != port {
+		return false
+	}
+	peer, err := sys.PeerName(fd)
+	return err == nil && peer == local
 }
 
 func localPath(path string) bool { return sys.LocalPath(path) }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +30,6 @@ type Endpoint struct {
 	host     string // looked up if fixed is empty
 	port     uint16
 	fixed    []loop.Address
-	self     bool                   // a socket that connects here may become connected to itself
 	gone     atomic.Bool            // its upstream has forgotten it
 	late     atomic.Pointer[func()] // called when a session begins although the endpoint is gone; may be nil
 
@@ -72,24 +69,10 @@ func newEndpoint(up *Upstream, name string, addr sockopt.Address, cfg lb.Endpoin
 		return nil, fmt.Errorf("endpoint %s: %w", addr, err)
 	}
 	e.host, e.port = host, uint16(n)
-	ephemeral := ephemeralPorts()
-	e.self = ephemeral[0] <= e.port && e.port <= ephemeral[1]
 	if ip, err := netip.ParseAddr(host); err == nil {
 		e.fixed = []loop.Address{{AddrPort: netip.AddrPortFrom(ip.Unmap(), e.port)}}
-		e.self = e.self && (ip.IsLoopback() || ip.IsUnspecified() || isLocal(ip))
 	}
 	return e, nil
-}
-
-// isLocal reports whether an address belongs to this machine now.
-func isLocal(ip netip.Addr) bool {
-	addrs, _ := net.InterfaceAddrs() // on an error only loopback addresses are known
-	for _, a := range addrs {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == ip.Unmap() {
-			return true
-		}
-	}
-	return false
 }
 
 // Upstream returns the upstream of the endpoint.
@@ -414,20 +397,6 @@ func (e *Endpoint) UnservedStreak() (n, since, last int64) {
 func (f *Failure) connecting() bool {
 	return f.Outcome == health.ConnectFailed || f.Outcome == health.Unknown
 }
-
-// ephemeralPorts reads net.ipv4.ip_local_port_range (ip(7)), which holds for IPv6, too: the kernel chooses from these ports
-// for a socket that connects without a bound port. A connect to such a port of this machine, without a listener, may
-// connect the socket to itself, see [sockopt.ErrSelfConnect].
-var ephemeralPorts = sync.OnceValue(func() (r [2]uint16) {
-	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
-	if err == nil {
-		_, err = fmt.Sscan(string(text), &r[0], &r[1])
-	}
-	if err != nil {
-		return [2]uint16{1, 65535}
-	}
-	return r
-})
 
 // resolverOf returns the resolver of an endpoint's host. It leaves out the addresses that lead back to the endpoint's
 // upstream, and fails if all of them do.

@@ -46,7 +46,7 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 	e.upstream.sessions.Add(1)
 	of := &worker.Mirror{
 		Binding: mirrorBinding{endpoint: e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: s.listener.resolverOf(e),
-		MaybeSelf: e.self, Timeout: s.listener.cfg.Connect, Patience: m.Patience, Compare: m.Compare, Counts: counts,
+		Timeout: s.listener.cfg.Connect, Patience: m.Patience, Compare: m.Compare, Counts: counts,
 		Ended: func() { m.ended(e) },
 	}
 	if e.Address.Network != "unix" {

@@ -144,7 +144,7 @@ func (s *Search) Next(now int64) worker.Step {
 			s.stage = over
 			return worker.Step{Action: worker.Respond, Bytes: s.snapshot.Respond}
 		case direct:
-			return worker.Step{Action: worker.Connect, Address: s.original, Timeout: s.listener.cfg.Connect, MaybeSelf: true, Recheck: recheckEvery}
+			return worker.Step{Action: worker.Connect, Address: s.original, Timeout: s.listener.cfg.Connect, Recheck: recheckEvery}
 		default:
 			return worker.Step{Action: worker.GiveUp}
 		}
@@ -493,9 +493,9 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 	if s.addrs == nil {
 		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.listener.resolverOf(s.endpoint), Timeout: s.left(now, 1), Recheck: recheckEvery}, true
 	}
-	snap, e := s.snapshot, s.endpoint
+	snap := s.snapshot
 	step := worker.Step{
-		Action: worker.Connect, Address: s.addrs[s.at], Timeout: s.left(now, len(s.addrs)-s.at), MaybeSelf: e.self, ProxyHeader: snap.SendProxy > 0,
+		Action: worker.Connect, Address: s.addrs[s.at], Timeout: s.left(now, len(s.addrs)-s.at), ProxyHeader: snap.SendProxy > 0,
 		Recheck: recheckEvery,
 	}
 	if step.Address.Path == "" { // a unix socket has no source and no congestion control

@@ -9,7 +9,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -108,9 +107,6 @@ func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events,
 	w.loop.Disarm(&c.timer)
 	if err == nil {
 		c.endpoint = endpoint{fd, id, events}
-		if c.step.MaybeSelf && toItself(fd, c.step.Address) {
-			err = sockopt.ErrSelfConnect
-		}
 	}
 	switch {
 	case err == nil && c.search.Overruled():
@@ -152,15 +148,6 @@ func (c *Client) dropEndpoint() {
 		resetSocket(e.fd)
 		e.fd = -1
 	}
-}
-
-func toItself(fd int, to loop.Address) bool {
-	local, err := sys.LocalName(fd)
-	if err != nil || local.AddrPort.Port() != to.AddrPort.Port() {
-		return false
-	}
-	peer, err := sys.PeerName(fd) // to may be unspecified, and then is not the peer's name
-	return err == nil && peer == local
 }
 
 // resolve resolves a name for a client. The client may have left when the answer comes.

@@ -29,8 +29,6 @@ type Mirror struct {
 	Host      string
 	Port      uint16
 	Resolver  Resolver
-	// MaybeSelf: a connection may have the same socket at both ends; it is reset then.
-	MaybeSelf bool
 	// Source is the local address to connect from, if valid. Timeout bounds the look-up and each connect; 0: the kernel's
 	// timeout.
 	Source  netip.Addr
@@ -167,11 +165,6 @@ func (m *mirroring) connect() {
 
 // Connected implements [loop.Connector].
 func (m *mirroring) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
-	if err == nil && m.of.MaybeSelf && toItself(fd, m.addresses[m.trying]) {
-		m.worker.loop.Drop(id)
-		resetSocket(fd)
-		err = sockopt.ErrSelfConnect
-	}
 	switch {
 	case err == nil:
 		m.Mirror.Connected(relay.Socket{FD: fd, ID: id, Events: events, TCP: m.addresses[m.trying].Path == ""})

@@ -182,9 +182,6 @@ type Step struct {
 	// Recheck is how often [Search.Abandon] is asked while Connect or Resolve is under way; 0:
 	// never.
 	Recheck time.Duration
-	// MaybeSelf says that a socket that connects to Address may become connected to itself. Then the worker fails the step
-	// with [sockopt.ErrSelfConnect].
-	MaybeSelf bool
 	// ProxyHeader means that [Search.ProxyHeader] has bytes to be written before the client's.
 	ProxyHeader bool
 	Host        string

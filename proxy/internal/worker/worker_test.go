@@ -225,7 +225,7 @@ func (r *rig) serve(t *testing.T) {
 	})
 }
 
-// to returns the service that connects to one address once, which may be its own port.
+// to returns the service that connects to one address once.
 func to(t *testing.T, spec string) *worker.Service {
 	t.Helper()
 	addr, err := sockopt.Parse(spec)
@@ -235,7 +235,6 @@ func to(t *testing.T, spec string) *worker.Service {
 	step := worker.Step{Action: worker.Connect, Address: loop.Address{Path: addr.Name}}
 	if addr.Network != "unix" {
 		step = connectTo(addr.Name)
-		step.MaybeSelf = true
 	}
 	return serviceOf(t, &director{next: func(_ *worker.Client, n int) worker.Step {
 		if n > 1 {
