@@ -210,6 +210,34 @@ func TestConnectFromSource(t *testing.T) {
 	}
 }
 
+// TestConnectFromLinkLocal: the zone of a source says at which interface the address is.
+func TestConnectFromLinkLocal(t *testing.T) {
+	t.Parallel()
+
+	own := linkLocal(t)
+	ln := listenOn(t, "tcp6", netip.AddrPortFrom(own, 0).String())
+	l := newLoop(t, nil)
+	d := newDialer(t, l)
+	l.Connect(&d.Dial, 0, tcp(ln), &loop.DialConfig{Source: own}, d)
+	if e := d.one(t, l); e.err != nil {
+		t.Error(e.err)
+	}
+}
+
+// linkLocal returns a link-local address of this machine. It skips the test if there is none.
+func linkLocal(t *testing.T) netip.Addr {
+	t.Helper()
+	for _, i := range must.Get(net.Interfaces())(t) {
+		for _, a := range must.Get(i.Addrs())(t) {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+				return p.Addr().WithZone(i.Name)
+			}
+		}
+	}
+	t.Skip("no interface has a link-local address of IPv6")
+	return netip.Addr{}
+}
+
 // fullTCP is a listener whose queue is full: the kernel drops the SYNs of others
 // (net/ipv4/tcp_input.c, tcp_conn_request).
 func fullTCP(t *testing.T) loop.Address {
@@ -390,7 +418,7 @@ func TestConnectToItself(t *testing.T) {
 	l := newLoop(t, nil)
 	d := newDialer(t, l)
 	l.Connect(&d.Dial, 0, loop.Address{AddrPort: to}, &loop.DialConfig{Control: func(fd int, _ string) error {
-		return errors.Join(sys.SetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_REUSEADDR, 1), sys.Bind(fd, to)) // the port that the kernel might choose
+		return errors.Join(sys.SetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_REUSEADDR, 1), sys.Bind(fd, to, 0)) // the port that the kernel might choose
 	}}, d)
 	if e := d.one(t, l); !errors.Is(e.err, syscall.ECONNREFUSED) {
 		t.Fatalf("descriptor %d, %v", e.fd, e.err)

@@ -94,7 +94,7 @@ func bind(fd int, source netip.Addr) error {
 	if err := sys.SetsockoptInt(fd, sys.IPPROTO_IP, sys.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)
 	}
-	return os.NewSyscallError("bind", sys.Bind(fd, netip.AddrPortFrom(source.Unmap(), 0)))
+	return os.NewSyscallError("bind", sys.Bind(fd, netip.AddrPortFrom(source.Unmap(), 0), scope(source.Zone())))
 }
 
 // connect returns the kernel's error number unwrapped.

@@ -33,13 +33,13 @@ func ListenQueue(fd int) (queued, backlog int, err error) {
 	return int(info.Unacked), int(info.Sacked), nil
 }
 
-// Bind gives a socket its local address by bind(2); port 0 lets the kernel choose a port. The zone of an IPv6
-// address is ignored.
-func Bind(fd int, to netip.AddrPort) error {
+// Bind gives a socket its local address by bind(2); port 0 lets the kernel choose a port. scope is the index of the
+// interface of a link-local IPv6 address, whose zone is ignored.
+func Bind(fd int, to netip.AddrPort, scope uint32) error {
 	if to.Addr().Is4() {
 		return unix.Bind(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	}
-	return unix.Bind(fd, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
+	return unix.Bind(fd, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16(), ZoneId: scope})
 }
 
 // Options of sockets that share their address with others (socket(7), tcp(7)).

@@ -41,7 +41,7 @@ func Established(local, remote netip.AddrPort, send, receive uint32) (fd int, er
 // establish binds and connects a socket in repair.
 func establish(fd int, local, remote netip.AddrPort, send, receive uint32) error {
 	const receiveQueue, sendQueue = 1, 2 // TCP_RECV_QUEUE, TCP_SEND_QUEUE (include/uapi/linux/tcp.h)
-	err := Bind(fd, local)
+	err := Bind(fd, local, 0)
 	for _, q := range [][2]int{{sendQueue, int(int32(send))}, {receiveQueue, int(int32(receive))}} {
 		if err == nil {
 			err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR_QUEUE, q[0])

@@ -145,7 +145,7 @@ func (l *Listener) bindTo(fd int, at netip.AddrPort) error {
 	if err := l.control("tcp", at.String(), descriptor(fd)); err != nil {
 		return err
 	}
-	return os.NewSyscallError("bind", sys.Bind(fd, at))
+	return os.NewSyscallError("bind", sys.Bind(fd, at, 0))
 }
 
 // A descriptor is a socket that package net does not know about.
@@ -262,7 +262,7 @@ func (l *Listener) ClearReusePort() error {
 	}
 	defer sys.Close(fd)
 	if sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_REPAIR, 1) == nil { // the socket can be bound in spite of others
-		_ = sys.Bind(fd, own[0])
+		_ = sys.Bind(fd, own[0], 0)
 	}
 	return err
 }

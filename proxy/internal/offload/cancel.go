@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
@@ -152,7 +153,7 @@ func dialCancel(ctx context.Context, to *router.CancelTarget) (net.Conn, error) 
 		if at.Path != "" {
 			network, address = "unix", at.Path
 		} else if to.Snapshot.Source.IsValid() {
-			d.LocalAddr = &net.TCPAddr{IP: to.Snapshot.Source.AsSlice()}
+			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(to.Snapshot.Source, 0))
 		}
 		conn, err := sockopt.Dial(ctx, d, network, address)
 		if err == nil {

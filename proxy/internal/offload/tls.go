@@ -319,7 +319,7 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 	if step.Address.Path != "" {
 		network, address = "unix", step.Address.Path
 	} else if step.Source.IsValid() {
-		d.LocalAddr = &net.TCPAddr{IP: step.Source.AsSlice()}
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(step.Source, 0))
 	}
 	conn, err := sockopt.Dial(ctx, d, network, address)
 	if err != nil {

@@ -69,7 +69,7 @@ func TestAdmission(t *testing.T) {
 func (r *rig) try() (from source.Source, err error) {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
-			_ = sys.Bind(int(fd), netip.MustParseAddrPort("127.0.0.1:0"))
+			_ = sys.Bind(int(fd), netip.MustParseAddrPort("127.0.0.1:0"), 0)
 			name, _ := sys.LocalName(int(fd))
 			from = source.TCP(name.AddrPort)
 		})
