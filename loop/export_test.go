@@ -25,6 +25,14 @@ func GiveWay() (giveWay func(), end func() error) {
 	return giveWay, func() error { runningLoops.Add(-1); return o.knock.close() }
 }
 
+// Accept gives a server an accepted connection.
+func (s *Server) Accept(l *Loop, fd int) {
+	(&serving{Server: s, loop: l}).Accepted(fd, netip.AddrPort{})
+}
+
+// FD returns the descriptor, which the connection owns.
+func (c *Conn) FD() int { return int(c.fd) }
+
 // LooksUp reports whether a goroutine connects for a dial.
 func (d *Dial) LooksUp() bool { return d.retry != nil && d.retry.lookup != nil }
 

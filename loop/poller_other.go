@@ -65,7 +65,7 @@ func readSocket(int, []byte) (int, error) { return 0, errUnsupported }
 func sendSocket(int, []byte) (int, error) { return 0, errUnsupported }
 func shutdownWrite(int) error             { return errUnsupported }
 func stoppedAtMark(int) bool              { return false }
-func setNoDelay(int)                      {}
+func setOptions(int)                      {}
 func localAddr(int) net.Addr              { return nil }
 
 func owned() bool { return false }

@@ -47,7 +47,8 @@ type Server struct {
 	// left to its handler.
 	Drain func(c *Conn)
 
-	// Paused is called on a loop when it cannot accept a connection, see [Acceptor]. nil: nothing is called.
+	// Paused is called on a loop when it cannot accept a connection, see [Acceptor], or cannot watch one, which is
+	// then reset. nil: nothing is called.
 	Paused func(err error)
 
 	// Slow is called on the loop after a handler has run for longer than SlowTime without a wait. at is the place
@@ -107,8 +108,10 @@ type serving struct {
 func (s *serving) Accepted(fd int, peer netip.AddrPort) {
 	c := &Conn{group: s, fd: int32(fd), peer: peer, unsure: !peer.IsValid()}
 	id, err := s.loop.Add(fd, 0, c)
-	if err != nil { // for lack of memory
+	if err != nil { // for lack of memory, or beyond fs.epoll.max_user_watches
+		abortOnClose(fd)
 		closeSocket(fd)
+		s.Paused(err)
 		return
 	}
 	c.id = id
@@ -416,7 +419,8 @@ var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 // [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed]: at once, if one of the two was called
 // before. The remaining connections are closed: the call in which a handler waits returns net.ErrClosed, and Serve
 // waits for calls of [Conn.Go]. Any other error comes from the fields, the listener, or a loop. The error is never
-// nil, and the listener is closed, and its path removed as by package net, when Serve returns.
+// nil, and the listener is closed, and its path removed as by package net, when Serve returns. TCP connections
+// have TCP_NODELAY and keepalive, as those of package net.
 func (s *Server) Serve(l net.Listener) error {
 	if isNil(l) {
 		return fmt.Errorf("penstock: loop: serve: %w: the listener is nil", ErrConfig)
@@ -453,7 +457,7 @@ func (s *Server) Serve(l net.Listener) error {
 		closeSocket(fd)
 	})
 	defer one.close()
-	setNoDelay(fd) // accepted connections inherit it
+	setOptions(fd) // accepted connections inherit them
 	for _, part := range one.parts {
 		if part.listener, err = part.loop.Listen(fd, &ListenerConfig{Acceptor: part}); err != nil {
 			return err

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -278,6 +280,36 @@ func TestWritersTakeTurns(t *testing.T) {
 	for range 21 {
 		must.Do(t, s.end(t))
 	}
+}
+
+// TestServeOptions: connections have the options of package net, so that clients that have vanished do not stay for ever.
+func TestServeOptions(t *testing.T) {
+	t.Parallel()
+
+	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
+		var errs []error
+		for _, o := range [][3]int{{sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1}, {sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, 15}, {sys.IPPROTO_TCP, sys.TCP_NODELAY, 1}} {
+			if v, err := sys.GetsockoptInt(c.FD(), o[0], o[1]); v != o[2] {
+				errs = append(errs, fmt.Errorf("option %d of %d is %d, not %d: %v", o[1], o[0], v, o[2], err))
+			}
+		}
+		return errors.Join(errs...)
+	}})
+	s.dial(t)
+	_ = s.end(t) // it may have been in the queue before Serve
+	s.dial(t)
+	must.Do(t, s.end(t))
+}
+
+// TestUnwatched: a connection that the loop cannot watch is closed, and the program is told.
+func TestUnwatched(t *testing.T) {
+	t.Parallel()
+
+	var paused error
+	s := &loop.Server{Paused: func(err error) { paused = err }}
+	fd := must.Get(syscall.Open(t.TempDir(), syscall.O_RDONLY|syscall.O_CLOEXEC, 0))(t)
+	s.Accept(newLoop(t, nil), fd) // epoll cannot wait for a directory
+	must.Is(t, paused, syscall.EPERM)
 }
 
 // TestServeTwice: a server that serves refuses another listener; one that was closed or shut down refuses every

@@ -42,8 +42,18 @@ func sendSocket(fd int, p []byte) (int, error) {
 
 func shutdownWrite(fd int) error { return sys.ShutdownWrite(fd) }
 
-// setNoDelay sets TCP_NODELAY, as package net does. A unix socket has none.
-func setNoDelay(fd int) { _ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1) }
+// setOptions sets the options that package net gives a connection: without keepalive, a client that has vanished would keep
+// its connection for ever. A unix socket has none of them.
+func setOptions(fd int) {
+	for _, o := range [][3]int{
+		{sys.IPPROTO_TCP, sys.TCP_NODELAY, 1},
+		{sys.SOL_SOCKET, sys.SO_KEEPALIVE, 1},
+		{sys.IPPROTO_TCP, sys.TCP_KEEPIDLE, 15},
+		{sys.IPPROTO_TCP, sys.TCP_KEEPINTVL, 15}, // seconds
+	} {
+		_ = sys.SetsockoptInt(fd, o[0], o[1], o[2])
+	}
+}
 
 // localAddr returns the address of a socket's own end, or nil.
 func localAddr(fd int) net.Addr {
