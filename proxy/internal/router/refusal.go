@@ -88,12 +88,12 @@ func (c causes) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// localFaults are the errors of connect(2), and of socket(2) and bind(2) before it, that mean that this process or this
-// machine lacked something: descriptors, memory, ports, an address, a permission. EACCES is also the error for a unix
+// localFaults are the errors of connect(2), of socket(2) and bind(2) before it, and of epoll_ctl(2) after it, that mean that
+// this process or this machine lacked something: descriptors, memory, watches of epoll (ENOSPC), ports, an address, a permission. EACCES is also the error for a unix
 // socket to which this process may not write, and EPERM for a rule of the machine's firewall: for these the endpoint is
 // judged anyway. The first ownFaults say nothing about it.
 var localFaults = [...]syscall.Errno{
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENOSPC, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
 }
 
 const ownFaults = len(localFaults) - 2

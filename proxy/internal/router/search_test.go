@@ -191,16 +191,18 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestOwnFaultsBlameNobody: for lack of a port or a descriptor an endpoint has not failed.
+// TestOwnFaultsBlameNobody: for lack of a port, a descriptor or a watch of epoll an endpoint has not failed.
 func TestOwnFaultsBlameNobody(t *testing.T) {
-	r := newRig(t, 1, router.SnapshotConfig{}, nil)
-	s, _ := r.search()
-	s.Next(r.clock)
-	s.Failed(syscall.EADDRNOTAVAIL, r.clock)
-	s.Next(r.clock)
-	s.Close()
-	if n := r.upstream.Counts().Failures; n != 0 || r.active() != 0 {
-		t.Errorf("%d failures, %d active", n, r.active())
+	for _, err := range []error{syscall.EADDRNOTAVAIL, os.NewSyscallError("epoll_ctl", syscall.ENOSPC)} {
+		r := newRig(t, 1, router.SnapshotConfig{}, nil)
+		s, _ := r.search()
+		s.Next(r.clock)
+		s.Failed(err, r.clock)
+		s.Next(r.clock)
+		s.Close()
+		if n := r.upstream.Counts().Failures; n != 0 || r.active() != 0 {
+			t.Errorf("%v: %d failures, %d active", err, n, r.active())
+		}
 	}
 }
 
