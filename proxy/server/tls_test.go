@@ -229,16 +229,21 @@ upstreams:
 	}
 }
 
-// TestEndpointsBanASource: endpoints learn the source of a client before the handshake, by a PROXY header, and may end
-// the connections of one source. This ejects no endpoint while other sources are served, and opens no breaker.
+// TestEndpointsBanASource: endpoints learn the source of a client by a PROXY header, and may end the connections of one
+// source before a handshake, or before anything that the client sends. This ejects no endpoint while other sources are served, and opens no breaker.
 func TestEndpointsBanASource(t *testing.T) {
 	t.Parallel()
 
 	cert, key := certificate.New(t, "front.test")
 	pair := pairOf(t, cert, key)
-	for name, end := range map[string]func(c *net.TCPConn){
-		"reset":  func(c *net.TCPConn) { _ = c.SetLinger(0) },
-		"closed": func(c *net.TCPConn) { _ = c.CloseWrite(); _, _ = io.Copy(io.Discard, c) },
+	reset := func(c *net.TCPConn) { _ = c.SetLinger(0) }
+	closed := func(c *net.TCPConn) { _ = c.CloseWrite(); _, _ = io.Copy(io.Discard, c) }
+	for name, test := range map[string]struct {
+		tls string
+		end func(c *net.TCPConn)
+	}{
+		"TLS, reset": {"\n    tls: {ca: c.pem, sni: front.test}", reset}, "TLS, closed": {"\n    tls: {ca: c.pem, sni: front.test}", closed},
+		"reset": {"", reset}, "closed": {"", closed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -248,7 +253,12 @@ func TestEndpointsBanASource(t *testing.T) {
 					r := bufio.NewReader(c)
 					header, err := r.ReadString('\n')
 					if err != nil || strings.HasPrefix(header, "PROXY TCP4 127.0.1.66 ") {
-						end(c.(*net.TCPConn))
+						test.end(c.(*net.TCPConn))
+						return
+					}
+					if test.tls == "" {
+						fmt.Fprint(c, "served\n")
+						sockets.Echo(c)
 						return
 					}
 					s := tls.Server(buffered{c, r}, &tls.Config{Certificates: []tls.Certificate{pair}})
@@ -260,12 +270,11 @@ func TestEndpointsBanASource(t *testing.T) {
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams:
   - name: u
-    endpoints: [%q, %q]
-    tls: {ca: c.pem, sni: front.test}
+    endpoints: [%q, %q]%s
     send_proxy: 1
     health_check: off
     outlier_detection: {consecutive_failures: 2, base_ejection_time: 1h, max_ejection_time: 1h, max_ejected: 1}
-    circuit_breaker: {min_volume: 4, open: 1h}`, bans(), bans()), "c.pem", cert)
+    circuit_breaker: {min_volume: 4, open: 1h}`, bans(), bans(), test.tls), "c.pem", cert)
 			served := func(times int64) {
 				for range 2 * times { // by each endpoint in turn
 					c := from(t, 1, r.At("l"))

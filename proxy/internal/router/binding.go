@@ -89,6 +89,9 @@ func (b *binding) Ended(loop int, r relay.Result, err error) {
 		a.tally.Ended(loop, r.Duration, why)
 	}
 	o, from := outcomeOf(&r), b.from
+	if o == health.Reset && b.snapshot.SendProxy > 0 { // it has had the client's PROXY header
+		o = health.Rejected
+	}
 	if b.adopted && r.BToA.Bytes() == 0 { // the endpoint has answered in the earlier process
 		o = health.Unknown
 	} else {
