@@ -46,7 +46,7 @@ type Config struct {
 type ProcessLimits struct {
 	Pos         Pos
 	Connections int64 `key:"connections" default:"0" range:"0..100000000" doc:"Limit of concurrent connections. At the limit, accepting pauses. 0: as many as RLIMIT_NOFILE allows."`
-	PerSecond   int64 `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections per second. At the limit, accepting pauses. 0: no limit."`
+	PerSecond   int64 `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections per second; after a pause as many come at once. At the limit, accepting pauses. 0: no limit."`
 
 	Memory MemoryLimits `key:"memory" doc:"Memory for bytes that wait for slow destinations. A change takes effect at a restart."`
 	Loops  LoopLimits   `key:"loops" doc:"Event loops and their CPUs. A change takes effect at a restart."`

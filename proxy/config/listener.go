@@ -101,9 +101,9 @@ type Share struct {
 type ListenerLimits struct {
 	Pos                    Pos
 	Connections            int64     `key:"connections" default:"0" range:"0..100000000" doc:"Limit of concurrent connections. At the limit, accepting pauses. 0: no limit."`
-	PerSecond              int64     `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections per second. At the limit, accepting pauses. 0: no limit."`
+	PerSecond              int64     `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections per second; after a pause as many come at once. At the limit, accepting pauses. 0: no limit."`
 	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Limit of concurrent connections of one source (on a unix socket, of one user). Further connections are refused. 0: no limit."`
-	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections of one source per second. Further connections are refused. 0: no limit."`
+	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections of one source per second; after a pause as many come at once. Further connections are refused. 0: no limit."`
 	SourcePrefix           [2]int    `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"Addresses that share a prefix of this length (IPv4, IPv6) count as one source."`
 	Bandwidth              Bandwidth `key:"bandwidth" doc:"Limit of the rate of all connections together: one number for both directions, or a section."`
 	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Limit of the rate of one connection."`

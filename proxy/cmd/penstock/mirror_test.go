@@ -175,7 +175,7 @@ func TestSilentMirrors(t *testing.T) {
 		warns        bool
 	}{{10, 1, true}, {9, 1, false}, {10, 0, false}} {
 		var text statusText
-		text.listener(&admin.Listener{Name: "l", Bytes: admin.Bytes{EndpointToClient: admin.ByEngine{Copied: c.down}}, Mirrors: &admin.Mirrors{To: []string{"s"}, MirrorCounts: tally.MirrorCounts{Silent: c.silent}}})
+		text.listener(&admin.Listener{Name: "l", Bytes: admin.Bytes{EndpointToClient: admin.ByEngine{Lane: c.down}}, Mirrors: &admin.Mirrors{To: []string{"s"}, MirrorCounts: tally.MirrorCounts{Silent: c.silent}}})
 		if got := strings.Contains(strings.Join(text.notes[0], " "), "WARNING: the last 10 complete mirrors"); got != c.warns {
 			t.Errorf("%+v: %q", c, text.notes)
 		}

@@ -435,7 +435,7 @@ const mostSilent = 10
 
 // silentMirrors warns of a mirror's endpoint that takes bytes and never answers while clients get answers.
 func (t *statusText) silentMirrors(l *admin.Listener) {
-	if m := l.Mirrors; m != nil && m.Silent >= mostSilent && l.Bytes.EndpointToClient.Spliced+l.Bytes.EndpointToClient.Copied > 0 {
+	if m := l.Mirrors; m != nil && m.Silent >= mostSilent && l.Bytes.EndpointToClient.All() > 0 {
 		t.note("WARNING: the last %d complete mirrors got no byte of an answer. Is the mirror's endpoint frozen?", m.Silent)
 	}
 }
