@@ -86,7 +86,9 @@ func (u *upstreamEndpoint) notes() string {
 	if u.Backup {
 		notes = append([]string{"backup"}, notes...)
 	}
-	if why := u.Reason(); why != "" && u.State != admin.Draining && u.State != admin.Maint && u.State != admin.Removed {
+	why := u.Reason()
+	said := slices.ContainsFunc(u.ByHand, func(change string) bool { return strings.HasPrefix(change, why) })
+	if why != "" && !said && u.State != admin.Draining && u.State != admin.Maint && u.State != admin.Removed {
 		notes = append([]string{why}, notes...)
 	}
 	return strings.Join(notes, "; ")
