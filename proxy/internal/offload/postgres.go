@@ -1,12 +1,9 @@
 package offload
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/proxy/clienthello"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
@@ -49,21 +46,6 @@ func (s *Server) login(h *worker.Offloaded, offloaded *router.Offloaded, conn *t
 	said.Said(&m)
 	h.Client.Record.Login(m.User, m.Database)
 	return nil
-}
-
-// startTLS asks the endpoint of a connection for TLS, by the protocol of PostgreSQL. It gives up when ctx ends.
-func startTLS(ctx context.Context, conn net.Conn) error {
-	end, ok := ctx.Deadline()
-	if !ok {
-		end = time.Now().Add(tlsterm.DefaultTimeout)
-	}
-	_ = conn.SetDeadline(end)
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err := postgres.Negotiate(conn)
-	if stop() {
-		_ = conn.SetDeadline(time.Time{})
-	}
-	return err
 }
 
 // pgRefusals are the SQLSTATEs and texts with which clients of PostgreSQL are refused. They tell a client no

@@ -326,7 +326,7 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 		return nil, err
 	}
 	if step.ProxyHeader {
-		if _, err := conn.Write(search.ProxyHeader(nil)); err != nil {
+		if err := send(ctx, conn, search.ProxyHeader(nil)); err != nil {
 			reset(conn)
 			return nil, err
 		}
@@ -336,13 +336,40 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 		conn.Close()
 		return nil, err
 	}
-	if startup := search.Startup(); len(startup) > 0 {
-		if _, err := endpoint.Write(startup); err != nil {
-			reset(endpoint)
-			return nil, err
-		}
+	if err := send(ctx, endpoint, search.Startup()); err != nil {
+		reset(endpoint)
+		return nil, err
 	}
 	return endpoint, nil
+}
+
+// send sends the first bytes that an endpoint gets, which it may take slowly or not at all.
+func send(ctx context.Context, endpoint net.Conn, b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	return within(ctx, endpoint, func() error {
+		_, err := endpoint.Write(b)
+		return err
+	})
+}
+
+// within does a step with an endpoint. It gives up when ctx ends, and leaves no deadline on a connection to go on with.
+func within(ctx context.Context, endpoint net.Conn, do func() error) error {
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(tlsterm.DefaultTimeout)
+	}
+	_ = endpoint.SetDeadline(end)
+	stop := context.AfterFunc(ctx, func() { _ = endpoint.SetDeadline(time.Unix(1, 0)) })
+	err := do()
+	switch {
+	case stop():
+		_ = endpoint.SetDeadline(time.Time{})
+	case err == nil:
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 // secure starts TLS with an endpoint if its upstream has TLS. After an error the caller closes conn.
@@ -352,7 +379,7 @@ func (s *Server) secure(ctx context.Context, search *router.Search, conn net.Con
 		return conn, nil
 	}
 	if search.StartsTLS() {
-		if err := startTLS(ctx, conn); err != nil {
+		if err := within(ctx, conn, func() error { return postgres.Negotiate(conn) }); err != nil {
 			return nil, err
 		}
 	}

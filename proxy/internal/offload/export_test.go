@@ -1,0 +1,4 @@
+package offload
+
+// Send is send for tests.
+var Send = send
