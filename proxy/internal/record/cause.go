@@ -95,7 +95,7 @@ func causeOfErrno(e syscall.Errno) Cause {
 		return CauseReset
 	case syscall.EHOSTUNREACH, syscall.ENETUNREACH:
 		return CauseUnreachable
-	case syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EACCES, syscall.EPERM:
+	case syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EBUSY, syscall.EACCES, syscall.EPERM:
 		return CauseLocal
 	}
 	return CauseOther

@@ -89,11 +89,12 @@ func (c causes) Error() string {
 }
 
 // localFaults are the errors of connect(2), of socket(2) and bind(2) before it, and of epoll_ctl(2) after it, that mean that
-// this process or this machine lacked something: descriptors, memory, watches of epoll (ENOSPC), ports, an address, a permission. EACCES is also the error for a unix
+// this process or this machine lacked something: descriptors, memory, watches of epoll (ENOSPC), ports, an address, a permission.
+// EBUSY comes from package tlsterm, if too many handshakes were under way. EACCES is also the error for a unix
 // socket to which this process may not write, and EPERM for a rule of the machine's firewall: for these the endpoint is
 // judged anyway. The first ownFaults say nothing about it.
 var localFaults = [...]syscall.Errno{
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENOSPC, syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM,
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ENOSPC, syscall.EADDRNOTAVAIL, syscall.EBUSY, syscall.EACCES, syscall.EPERM,
 }
 
 const ownFaults = len(localFaults) - 2

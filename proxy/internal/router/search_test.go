@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
@@ -191,17 +192,17 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestOwnFaultsBlameNobody: for lack of a port, a descriptor or a watch of epoll an endpoint has not failed.
+// TestOwnFaultsBlameNobody: for lack of a port, a descriptor, a watch of epoll or a turn of TLS an endpoint has not failed.
 func TestOwnFaultsBlameNobody(t *testing.T) {
-	for _, err := range []error{syscall.EADDRNOTAVAIL, os.NewSyscallError("epoll_ctl", syscall.ENOSPC)} {
+	for _, err := range []error{syscall.EADDRNOTAVAIL, os.NewSyscallError("epoll_ctl", syscall.ENOSPC), &tlsterm.Error{Kind: tlsterm.Busy, Err: syscall.EBUSY}} {
 		r := newRig(t, 1, router.SnapshotConfig{}, nil)
 		s, _ := r.search()
 		s.Next(r.clock)
 		s.Failed(err, r.clock)
 		s.Next(r.clock)
 		s.Close()
-		if n := r.upstream.Counts().Failures; n != 0 || r.active() != 0 {
-			t.Errorf("%v: %d failures, %d active", err, n, r.active())
+		if n := r.upstream.Counts().Failures; n != 0 || r.active() != 0 || r.upstream.LocalFaults.Total() != 1 {
+			t.Errorf("%v: %d failures, %d active, %d for lack of a resource", err, n, r.active(), r.upstream.LocalFaults.Total())
 		}
 	}
 }

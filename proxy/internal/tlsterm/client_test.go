@@ -10,7 +10,9 @@ import (
 	"math/big"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
@@ -182,6 +184,46 @@ func TestEndpointTurns(t *testing.T) {
 		t.Errorf("%d turns are taken in the end", n)
 	}
 	<-gone
+}
+
+// TestEndpointThatFindsNoTurn: a handshake with an endpoint that has answered, for which there is no turn until the end of
+// its context, has failed for lack of turns and not because the endpoint was late.
+func TestEndpointThatFindsNoTurn(t *testing.T) {
+	t.Parallel()
+
+	a := newAuthority(t, "test")
+	cfg := &tls.Config{Certificates: load(t, a.pair("a.test"))}
+	synctest.Test(t, func(t *testing.T) {
+		limit := tlsterm.NewLimit(0, 1)
+		c := newClient(t, tlsterm.ClientConfig{CA: a.file, SNI: "a.test", Limit: limit})
+		begin := func(ctx context.Context, through func(net.Conn) net.Conn) <-chan error {
+			raw, endpoint := net.Pipe()
+			go func() { _ = tls.Server(endpoint, cfg).Handshake() }()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.Handshake(ctx, through(raw), tlsterm.Peer{})
+				raw.Close()
+				ended <- err
+			}()
+			synctest.Wait()
+			return ended
+		}
+		whole, leave := context.WithCancel(context.Background())
+		defer leave()
+		holder := begin(whole, func(c net.Conn) net.Conn { return newStuck(c, 1) }) // after its hello
+		if n := limit.Handshakes(); n != 1 {
+			t.Fatalf("%d turns are taken", n)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		err := <-begin(ctx, func(c net.Conn) net.Conn { return c })
+		var failed *tlsterm.Error
+		if !errors.As(err, &failed) || failed.Kind != tlsterm.Busy || !errors.Is(err, syscall.EBUSY) {
+			t.Errorf("got %v", err)
+		}
+		leave()
+		<-holder
+	})
 }
 
 // TestOwnCertificate: the proxy shows its own, and the one of now; protocols are those

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -68,6 +69,9 @@ func (a *attempt) handshake(ctx context.Context) error {
 	}
 	if err := a.conn.HandshakeContext(ctx); err != nil {
 		// OpenSSL rejects a certificate by an alert in the clear, which crypto/tls takes for a broken record of TLS 1.3.
+		if a.turn.late {
+			return errBusy // HandshakeContext returns the end of ctx instead, which may come at the same moment
+		}
 		if alert := a.heard.plainAlert(); alert != 0 && strings.HasSuffix(err.Error(), "bad record MAC") {
 			return &net.OpError{Op: "remote error", Err: alert}
 		}
@@ -146,6 +150,7 @@ type handshakeSlot struct {
 	limit *Limit
 	end   time.Time
 	held  bool
+	late  bool // there was no room until end
 }
 
 // take waits until there is room, or the peer of c has gone. c is not read meanwhile.
@@ -171,8 +176,10 @@ func (t *handshakeSlot) take(ctx context.Context, c net.Conn) error {
 		if context.Cause(ctx) == sockopt.ErrGone {
 			return sockopt.ErrGone
 		}
+		t.late = ctx.Err() == context.DeadlineExceeded
 		return ctx.Err()
 	case <-timer.C:
+		t.late = true
 		return errBusy
 	}
 }
@@ -255,8 +262,8 @@ func (c *limitedConn) over() { c.ctx, c.turn = nil, nil }
 // NetConn returns the connection beneath, through which a TLS connection can be reset.
 func (c *limitedConn) NetConn() net.Conn { return c.Conn }
 
-// errBusy is the error of a handshake that got no slot in time.
-var errBusy = errors.Join(errors.New("too many handshakes at once"), os.ErrDeadlineExceeded)
+// errBusy is the error of a handshake that got no slot in time. That says nothing about the peer.
+var errBusy = fmt.Errorf("too many TLS handshakes at once: %w", syscall.EBUSY)
 
 // Handshakes returns how many handshakes are in an expensive part.
 func (l *Limit) Handshakes() int {
