@@ -78,7 +78,7 @@ var rooms = []room{
 	{"proxy/internal/live", []string{"proxy/config", "proxy/internal/state"}},
 	{"proxy/discovery", []string{"proxy/display", "proxy/internal/file", "proxy/sockopt"}},
 	{"proxy/internal/listener", []string{"internal/sys", "proxy/internal/file", "loop", "proxy/sockopt"}},
-	{"proxy/internal/tlsterm", []string{"proxy/internal/tally", "proxy/discovery", "proxy/internal/file", "proxy/internal/keypair", "proxy/sockopt"}},
+	{"proxy/internal/tlsterm", []string{"proxy/internal/record", "proxy/internal/tally", "proxy/discovery", "proxy/internal/file", "proxy/internal/keypair", "proxy/sockopt"}},
 	{"proxy/internal/admission", []string{"internal/sys", "proxy/internal/listener", "proxy/sockopt"}},
 	{"proxy/admin", []string{"internal/sys", "proxy/internal/tally", "proxy/internal/admission", "proxy/display", "proxy/internal/nearest", "proxy/rollback", "proxy/sockopt", "proxy/internal/keypair", "proxy/internal/listener", "internal/doctor", "proxy/internal/file", "proxy/internal/source"}},
 	{"proxy/internal/page", []string{"proxy/admin"}},

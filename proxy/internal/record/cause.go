@@ -2,7 +2,6 @@ package record
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -55,6 +54,9 @@ const (
 // client is no longer admitted.
 var ErrAbandoned = errors.New("given up early")
 
+// ErrTLS is wrapped by the error of any TLS handshake. Errors of crypto/tls have no type in common.
+var ErrTLS = errors.New("TLS handshake")
+
 var causeNames = [...]string{"other", "refused", "timeout", "reset", "unreachable", "resolve", "local", "tls", "abandoned"}
 
 // String returns the name of the cause in a line.
@@ -77,10 +79,10 @@ func CauseOf(err error) Cause {
 		return CauseResolve
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return CauseTimeout
-	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(tls.AlertError)), errors.As(err, new(tls.RecordHeaderError)):
-		return CauseTLS
 	case errors.As(err, &errno):
 		return causeOfErrno(errno)
+	case errors.Is(err, ErrTLS):
+		return CauseTLS
 	}
 	return CauseOther
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
@@ -121,6 +122,9 @@ func TestVerified(t *testing.T) {
 			var failed *tlsterm.Error
 			if !errors.As(err, &failed) || failed.Kind != test.kind || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("got %v (%+v), want kind %v with %q", err, failed, test.kind, test.want)
+			}
+			if got := record.CauseOf(err); got != record.CauseTLS {
+				t.Errorf("the cause of %v is %v", err, got)
 			}
 			if !strings.HasPrefix(err.Error(), "TLS handshake with "+addr+": ") || c.Stats().Failed.Of(int(test.kind)) != 1 {
 				t.Errorf("%v; counted %d", err, c.Stats().Failed.Of(int(test.kind)))

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -24,10 +25,10 @@ type Error struct {
 }
 
 // Error implements error, in one line.
-func (e *Error) Error() string { return fmt.Sprintf("TLS handshake %s: %v", e.Peer, e.Err) }
+func (e *Error) Error() string { return fmt.Sprintf("%v %s: %v", record.ErrTLS, e.Peer, e.Err) }
 
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+// Unwrap returns the cause, and what it is the cause of.
+func (e *Error) Unwrap() []error { return []error{record.ErrTLS, e.Err} }
 
 // An attempt is a handshake and its bounds.
 type attempt struct {
