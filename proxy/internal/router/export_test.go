@@ -1,7 +1,10 @@
 package router
 
 import (
+	"crypto/tls"
+
 	"github.com/penstock/penstock/proxy/internal/health"
+	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -39,6 +42,11 @@ func (s *Sample) Take(now int64) bool { return s.s.take(now) }
 // to look again.
 func NewWaitingSearch(l *Listener, snap *UpstreamSnapshot) *Search {
 	return (&Offloaded{Listener: l, way: way{snapshot: snap}}).NewSearch()
+}
+
+// NewSecureSearch is NewWaitingSearch for a client whose TLS ends here, and has negotiated a protocol.
+func NewSecureSearch(l *Listener, snap *UpstreamSnapshot, protocol string) *Search {
+	return (&Offloaded{Listener: l, way: way{snapshot: snap}, over: new(tlsterm.Conn), tls: tls.ConnectionState{NegotiatedProtocol: protocol}}).NewSearch()
 }
 
 // Judge returns the monitor of its connections.

@@ -549,9 +549,11 @@ func (s *Search) Failed(err error, now int64) {
 	if s.at++; s.at < len(s.addrs) && (s.end == 0 || now < s.end) {
 		return
 	}
-	if s.turnsDown(err) {
-		s.turnedDown(err, now)
-		return
+	for _, err := range slices.Backward(s.failed) { // at any of its addresses
+		if s.turnsDown(err) {
+			s.turnedDown(err, now)
+			return
+		}
 	}
 	o := health.ConnectFailed
 	switch local := localFault(err); {

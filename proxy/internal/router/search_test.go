@@ -207,6 +207,44 @@ func TestOwnFaultsBlameNobody(t *testing.T) {
 	}
 }
 
+// TestTurnedDownAtOneAddress: an endpoint that has refused a client's protocol at one address has answered the client,
+// whatever happens at its other addresses.
+func TestTurnedDownAtOneAddress(t *testing.T) {
+	t.Parallel()
+
+	no := &tlsterm.Error{Kind: tlsterm.Protocol, Err: errors.New("no application protocol")}
+	for name, c := range map[string]struct {
+		errs     [2]error
+		failures int64
+	}{
+		"at the first":    {[2]error{no, syscall.ECONNREFUSED}, 0},
+		"at the last":     {[2]error{syscall.ECONNREFUSED, no}, 0},
+		"at no address":   {[2]error{syscall.ECONNREFUSED, syscall.ECONNREFUSED}, 1},
+		"at one, no port": {[2]error{no, syscall.EADDRNOTAVAIL}, 0},
+	} {
+		r := newRig(t, 0, router.SnapshotConfig{}, nil)
+		e, _, err := r.upstream.Endpoint("e", sockopt.Address{Network: "tcp", Name: "db.test:80"}, lb.EndpointConfig{ID: "e", Weight: 1, Now: r.others.Load})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.members = append(r.members, lb.Member{Endpoint: e.Endpoint, Weight: 1})
+		r.use(new(lb.Config))
+		s := router.NewSecureSearch(r.listener, r.snapshot, "h2")
+		s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
+		r.takes(s, worker.Resolve)
+		s.Resolved([]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil)
+		for _, err := range c.errs {
+			r.takes(s, worker.Connect)
+			s.Failed(err, r.clock)
+		}
+		r.takes(s, worker.GiveUp)
+		s.Close()
+		if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 || e.Failing() != (n > 0) {
+			t.Errorf("%s: %d failures, %d active, failing: %v", name, n, r.active(), e.Failing())
+		}
+	}
+}
+
 // TestResetsAreInARow: whether a reset comes before the connection was looked at, or after, is
 // chance. Both are the same failure, by which an endpoint is judged.
 func TestResetsAreInARow(t *testing.T) {
