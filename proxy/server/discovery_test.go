@@ -401,3 +401,28 @@ upstreams: [{name: u, endpoints: ["localhost:%s"], health_check: off}%s]`
 		must(t, condition.Receive(t, "the change", applied))
 	}
 }
+
+// TestStatusQuotesNoFile: a file that is no list of endpoints may be another user's secret, to which the path leads. The status names
+// the place of the error, and the log has the content.
+func TestStatusQuotesNoFile(t *testing.T) {
+	t.Parallel()
+
+	r := startUpstream(t, "discover: {file: {path: eps.yaml}}, health_check: off")
+	for _, text := range []string{"- hunter2\n", "- hunter2: 1\n", "- {address: ':hunter2'}\n", "[*hunter2]\n", "- 'a:1'\n- {name: hunter2 , name: hunter2}\n"} {
+		r.Write("eps.yaml", text)
+		path := filepath.Join(r.Dir, "eps.yaml") + ":"
+		var got string
+		r.Until("the file is refused", func() bool {
+			got = r.Status().Upstreams[0].Discovery.Error
+			return strings.HasPrefix(got, path)
+		})
+		if strings.Contains(got, "hunter2") || !strings.HasSuffix(got, ": write a list of endpoints: the log says what is wrong here") {
+			t.Errorf("%q: %s", text, got)
+		}
+		r.Write("eps.yaml", "[]")
+		r.Until("the file is used", func() bool { return r.Status().Upstreams[0].Discovery.Error == "" })
+	}
+	if !strings.Contains(r.Log.String(), "hunter2") {
+		t.Error("the log does not have the content")
+	}
+}

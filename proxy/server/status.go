@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -679,9 +680,13 @@ func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {
 }
 
 func discoveryStatus(status discovery.Status) *admin.Discovery {
+	cause := textOf(status.Err)
+	if p, ok := errors.AsType[config.Problem](status.Err); ok && p.Pos.Line > 0 { // it may quote a file that only this process may read
+		cause = fmt.Sprintf("%v: write a list of endpoints: the log says what is wrong here", p.Pos)
+	}
 	return &admin.Discovery{
 		Kind: status.Kind, From: status.From, Endpoints: status.Endpoints, Changed: status.Changed, Confirmed: status.Confirmed,
-		Next: status.Next, Error: textOf(status.Err), Failures: status.Failures, Stale: status.Stale,
+		Next: status.Next, Error: cause, Failures: status.Failures, Stale: status.Stale,
 	}
 }
 
