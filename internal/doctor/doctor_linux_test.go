@@ -338,7 +338,7 @@ func TestRunningPressed(t *testing.T) {
 	r := examineProcess(&Running{
 		Sessions: 100, MaxSessions: 100, AcceptPauses: 3, Spliced: 1 << 20, Copied: 1 << 10,
 		Fallbacks:   map[string]int64{"refused": 4, "wrapped": 2},
-		LocalFaults: map[string]int64{syscall.EMFILE.Error(): 5, syscall.EADDRNOTAVAIL.Error(): 6, syscall.ENOBUFS.Error(): 7, syscall.EPERM.Error(): 8},
+		LocalFaults: map[string]int64{syscall.EMFILE.Error(): 5, syscall.EADDRNOTAVAIL.Error(): 6, syscall.ENOBUFS.Error(): 7, syscall.EPERM.Error(): 8, syscall.EBUSY.Error(): 1},
 		Pipes:       RunningPipes{Denied: 9, Degraded: 1, Refused: 2, BudgetPages: 1000, LinePages: 4000, UsedPages: 900},
 		Loops:       []RunningLoop{{LagP99: 5 * time.Millisecond, LagMax: 90 * time.Millisecond, Turns: 1000, LongTurns: 50}, {LagP99: time.Microsecond}},
 		ArenaSize:   8 << 20, ArenaFallback: "reserved huge pages: mmap: cannot allocate memory\ntransparent ones: never", ArenaRefused: 11,
@@ -351,7 +351,7 @@ func TestRunningPressed(t *testing.T) {
 		{"descriptors", "7 of ", "accepting paused 3 times, and 5 connections to endpoints failed", "nofile"},
 		{"pipes", "with 900 of 1,000 pages; quota 16,384 pages", "9 times bytes were copied because no pipe was free", "fs.pipe-user-pages-soft="},
 		{"splice", "1 MiB spliced, 1 KiB copied: refused 4, wrapped 2", "4 directions were copied", "splice"},
-		{"local-faults", "26 connections", "served later", "operation not permitted: let this"},
+		{"local-faults", "27 connections", "served later", "operation not permitted: let this"},
 		{"accept-queues", "at 78 %; overflows: 12, 12 of them at 127.0.0.1:80", "after 1 s or more", "net.core.somaxconn=4096"},
 		{"loops", "99 % of turns took 5ms or less, the longest 90ms; 50 of 1,000", "for their loop", "limits.loops.count"},
 		{"cpu-quota", "throttled in 40 of 100 periods, for 1.5s in all", "every session stops", "limits.loops.count"},
@@ -420,6 +420,8 @@ func TestRunningBounds(t *testing.T) {
 	p.host = pressed()
 	r = newReport("", []Check{named("the limit of sessions", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 5}))})
 	r.want(t, "the limit of sessions", Degraded, "accepting pauses now", "limits.connections")
+	r = newReport("", []Check{named("a limit that was lowered", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 1 << 40}))})
+	r.want(t, "a limit that was lowered", Degraded, "lowered while the process ran", "nofile")
 }
 
 var sample = newReport("on a machine", []Check{

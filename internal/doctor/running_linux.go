@@ -117,6 +117,8 @@ func (p *process) usedDescriptors(r *Running) Check {
 		if !scarce { // the configuration sets the limit
 			mend = []string{"in the file of penstock run: raise limits.connections", "for penstock proxy: raise --max-connections"}
 		}
+	case r.MaxSessions > soft/2:
+		cost = "the limit was lowered while the process ran: accepting pauses at less than " + sessions(soft/2)
 	case scarce:
 		cost = "accepting pauses at " + sessions(r.MaxSessions)
 	}
@@ -167,6 +169,7 @@ func reasonsOf(counts map[string]int64) string {
 // remedies say where to find the remedy for connections that failed because of this machine.
 var remedies = map[syscall.Errno]string{
 	syscall.EMFILE: "see descriptors", syscall.ENFILE: "raise sysctl fs.file-max, the limit of files of the whole machine", syscall.ENOBUFS: "see tcp-memory", syscall.ENOMEM: "see memory and tcp-memory",
+	syscall.EBUSY:         "see loops and cpu-quota: too many TLS handshakes with endpoints waited for a CPU",
 	syscall.EADDRNOTAVAIL: "see ports; source_address of the upstream must be an address of this machine",
 	syscall.EACCES:        "let the process's user write to the unix sockets of the endpoints", syscall.EPERM: "let this machine's firewall allow connections to the endpoints",
 }
