@@ -518,11 +518,10 @@ func (r *reader) ejection(m *member) (why string, until time.Time) {
 	if !ejected {
 		return "", time.Time{}
 	}
-	if end == math.MaxInt64 {
-		return m.monitor.Why(), time.Time{}
+	if end != math.MaxInt64 {
+		until = r.wall(end)
 	}
-	_, why, _ = strings.Cut(m.monitor.Why(), ": ") // without the duration, which the end replaces
-	return why, r.wall(end)
+	return m.monitor.Why(), until
 }
 
 // circuit says why a breaker is not closed, and until when it is open.

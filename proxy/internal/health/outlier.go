@@ -68,6 +68,7 @@ type OutlierMonitor struct {
 	gone          bool  // not joined yet, or removed
 	count         int   // ejections that counted at the last ejection
 	until         int64 // end of the present ejection
+	why           string
 	returned      int64 // end of the last ejection
 	unreachable   bool  // a failed connect has caused the ejection, or followed it
 	answeredSince bool  // a check was answered, or a client served, since the ejection
@@ -436,6 +437,7 @@ func (m *OutlierMonitor) ejectFor(now int64, cause string, connects, stay bool) 
 	m.unreachable, m.answeredSince, m.servedSince = connects, false, 0
 	m.count = m.ejectionCount(now, base) + 1
 	took := min(base*int64(m.count), max(int64(o.cfg.MaxEjectionTime), base))
+	m.why = cause
 	if m.until = never; !stay {
 		m.until = now + took
 		cause = fmt.Sprintf("for %v: %s", time.Duration(took), cause)
@@ -628,12 +630,12 @@ func (d *damper) last() Transition {
 
 // Why returns the cause of the endpoint's ejection, "" if it is not ejected.
 func (m *OutlierMonitor) Why() string {
-	m.outlier.mu.Lock() // held while transitions are noted
+	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	if !m.ejected.Load() {
 		return ""
 	}
-	return m.damper.last().Cause
+	return m.why
 }
 
 // Why returns the cause of the Breaker's state, unless it is closed. If it is open, until is the end of that state;

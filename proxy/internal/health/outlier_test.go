@@ -527,7 +527,7 @@ func TestWhy(t *testing.T) {
 		b.SetCause(syscall.ECONNREFUSED.Error())
 		m.Report(health.ConnectFailed, c.Now())
 		b.Report(0, health.ConnectFailed, c.Now())
-		says("after a failure", "for 1s: 1 failure, the last: connect failed: connection refused",
+		says("after a failure", "1 failure, the last: connect failed: connection refused",
 			"1 of 1 connections failed, the last: connect failed: connection refused", c.Now()+int64(time.Minute))
 		m.Recovered()
 		b.Recovered()
