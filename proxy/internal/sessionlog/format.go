@@ -126,9 +126,13 @@ func appendWord(b, text []byte) []byte {
 // appendHAProxy appends a line as HAProxy writes it with "option tcplog", after the header that a syslog server adds
 // (HAProxy, Configuration Manual, 8.2.2).
 func appendHAProxy(b []byte, e *Event, c *context) []byte {
-	begin := c.wall(e.Accepted).Local()
 	b = c.wall(e.now).Local().AppendFormat(b, "Jan _2 15:04:05 ")
-	b = append(append(append(append(b, c.host...), " penstock["...), c.pid...), "]: "...)
+	return appendTCPLog(append(append(append(append(b, c.host...), " penstock["...), c.pid...), "]: "...), e, c)
+}
+
+// appendTCPLog appends the line without the header.
+func appendTCPLog(b []byte, e *Event, c *context) []byte {
+	begin := c.wall(e.Accepted).Local()
 	if at := e.From().AddrPort(); at.IsValid() {
 		b = append(strconv.AppendUint(append(at.Addr().AppendTo(b), ':'), uint64(at.Port()), 10), ' ')
 	} else {

@@ -39,6 +39,9 @@ func (s *Settings) Open() (err error) {
 	if s.format, err = formatterOf(s.Format, s.Template); err != nil {
 		return fmt.Errorf("session log: %w", err)
 	}
+	if to := s.Destination.kind; s.Format == FormatHAProxy && (to == toSyslogUDP || to == toSyslogUnix) {
+		s.format = appendTCPLog // the syslog server adds the header
+	}
 	c := newContext()
 	c.wall = func(int64) time.Time { return time.Now() } // replaced by the log
 	if s.sink, err = s.Destination.open(c); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -401,6 +402,24 @@ func TestNextWhileHung(t *testing.T) {
 	close(until)
 	if c := r.settled(t); c.Lines != r.added || len(lines(t, before)) == 0 {
 		t.Errorf("%+v of %d", c, r.added)
+	}
+}
+
+// TestSyslogAddsTheHeader: a line of HAProxy has one header, by the syslog server if it goes there.
+func TestSyslogAddsTheHeader(t *testing.T) {
+	t.Parallel()
+
+	at := filepath.Join(t.TempDir(), "log")
+	c, err := net.ListenPacket("unixgram", at)
+	must(t, err)
+	defer c.Close()
+	r := newRig(t, "syslog+unix:"+at, func(s *sessionlog.Settings) { s.Format = sessionlog.FormatHAProxy })
+	r.end("a.example")
+	b := make([]byte, 2000)
+	n, _, err := c.ReadFrom(b)
+	must(t, err)
+	if !regexp.MustCompile(`^<134>1 \S+ \S+ penstock \d+ end - \S+:\d+ \[\d\d/[A-Z]`).Match(b[:n]) {
+		t.Errorf("a message is %q", b[:n])
 	}
 }
 
