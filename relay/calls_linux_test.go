@@ -113,13 +113,16 @@ func TestCallsPerMessage(t *testing.T) {
 
 	count := traced(t)
 	const messages = 2*tracedMessages + 2
-	recvs, sends := count(`recvfrom\(`), count(`sendto\(`)
-	// An edge that says only that there is room again costs nothing, and neither does
-	// one that says nothing new; the slack is for the beginning.
-	if recvs < messages || recvs > messages+4 || sends != messages {
+	recvs, sends := count(`recvfrom.* = 64$`), count(`sendto\(`)
+	if recvs != messages || sends != messages {
 		t.Errorf("%d recvs and %d sends for %d messages", recvs, sends, messages)
 	}
-	if n := count(`recvfrom\(.* = 0$`); n != 0 {
+	// An edge that says only that there is room again costs nothing, and neither does one that says nothing new. A recv
+	// in vain is rare, and depends on when the kernel tells of an edge.
+	if n := count(`recvfrom.* EAGAIN`); n > messages/20 {
+		t.Errorf("%d of %d recvs in vain", n, count(`recvfrom\(`))
+	}
+	if n := count(`recvfrom.* = 0$`); n != 0 {
 		t.Errorf("%d recvs returned 0", n)
 	}
 	if n := count(`splice\(`); n != 0 {
