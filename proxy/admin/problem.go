@@ -379,8 +379,10 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "panic", "upstream %s: too few endpoints are healthy, so all endpoints are used (panic_below)", u.Name)
 	}
 	m := &u.LastMinute
-	if n := m.Refused; n > 0 && u.Outage == nil {
-		reasons := when(len(m.RefusedBy) > 0, " ("+display.Counts(m.RefusedBy)+")")
+	by := maps.Clone(m.RefusedBy)
+	delete(by, "declined") // a single client can cause it
+	if n := m.Refused - m.RefusedBy["declined"]; n > 0 && u.Outage == nil {
+		reasons := when(len(by) > 0, " ("+display.Counts(by)+")")
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute%s", u.Name, plural(n, "client", "clients"), reasons)
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {

@@ -336,6 +336,12 @@ func TestProblems(t *testing.T) {
 		"refusals": {shop(func(u *Upstream) {
 			u.LastMinute.Refused, u.LastMinute.RefusedBy = 3, map[string]int64{"queue_timeout": 1, "full": 2}
 		}), []string{"warning refused upstream shop has refused 3 clients within the last minute (full 2, queue_timeout 1)"}},
+		"refusals of single clients": {shop(func(u *Upstream) {
+			u.LastMinute.Refused, u.LastMinute.RefusedBy = 3, map[string]int64{"declined": 3}
+		}), nil},
+		"refusals of some clients too": {shop(func(u *Upstream) {
+			u.LastMinute.Refused, u.LastMinute.RefusedBy = 3, map[string]int64{"declined": 2, "full": 1}
+		}), []string{"warning refused upstream shop has refused 1 client within the last minute (full 1)"}},
 		"local faults": {
 			shop(func(u *Upstream) {
 				u.LastMinute.LocalFaults, u.LocalFaults = 2, map[string]int64{"no buffer space available": 3, "cannot assign requested address": 1}

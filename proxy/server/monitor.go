@@ -274,7 +274,7 @@ func (w *watcher) whyWithheld(o *health.OutlierDetector, times map[string]int64)
 // clients, which get another endpoint.
 const manyFailed = 5
 
-// Level implements [monitor.Explanation]: clients refused by the listener's rules are no
+// Level implements [monitor.Explanation]: clients refused by the listener's rules, or declined by endpoints, are no
 // fault, and a client served by a last resort has lost nothing.
 func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level {
 	if c.Message == resortLine {
@@ -285,7 +285,7 @@ func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level 
 			return slog.LevelInfo
 		}
 	}
-	if c.Message == refusedLine && c.Kind == "listener" && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), router.Fault) {
+	if c.Message == refusedLine && !slices.ContainsFunc(slices.Collect(maps.Keys(increase)), router.Fault) {
 		return slog.LevelInfo
 	}
 	return slog.LevelWarn

@@ -426,6 +426,7 @@ upstreams:
 	}
 
 	asksForTLS("many")
+	r.Logs("level=INFO", `msg="clients refused"`, "upstream=many", `reasons="declined 1"`)
 	if n := server.asked.Load(); n != 2 {
 		t.Errorf("%d endpoints were asked for TLS, want 2", n)
 	}

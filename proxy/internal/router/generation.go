@@ -420,7 +420,11 @@ func (s *Search) refuse(err error, full bool, now int64) {
 	up := s.snapshot.upstream
 	s.conclude(now)
 	reason := refusalOf(err)
-	if reason == refusedFailed && len(s.failures) > 0 && !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 }) {
+	switch {
+	case reason != refusedFailed || len(s.failures) == 0:
+	case s.onlyTurnedDown():
+		reason = refusedDeclined
+	case !slices.ContainsFunc(s.failures, func(f failure) bool { return localFault(f.err) < 0 }):
 		reason = refusedLocal
 	}
 	up.Refusals.Add(int(reason))

@@ -48,10 +48,11 @@ const (
 	refusedCircuit
 	refusedLocal // only because this machine lacked something
 	refusedFailed
+	refusedDeclined // endpoints were reached, and serve other clients
 	refusals
 )
 
-var refusalNames = [refusals]string{"unavailable", "full", "queue_timeout", "circuit_open", "local", "failed"}
+var refusalNames = [refusals]string{"unavailable", "full", "queue_timeout", "circuit_open", "local", "failed", "declined"}
 
 // refusalOf returns the counted reason of an error that ends a search.
 func refusalOf(err error) refusal {
@@ -183,9 +184,12 @@ func errnoOf(err error) (errno syscall.Errno) {
 // DeniedByHand returns how many clients were refused because an operator has denied their source.
 func (state *ListenerState) DeniedByHand() int64 { return state.Refusals.Of(int(refusedDenied)) }
 
-// Fault reports whether a reason of [ListenerState.Refusals] is a fault. The other reasons are the listener's rules, or
-// bytes that clients have sent.
+// Fault reports whether a reason of [ListenerState.Refusals] or [Upstream.Refusals] is a fault. The other reasons are the
+// listener's rules, bytes that clients have sent, or what an endpoint does not do for a single client.
 func Fault(reason string) bool {
+	if i := slices.Index(refusalNames[:], reason); i >= 0 {
+		return refusal(i) != refusedDeclined
+	}
 	switch admissionReject(slices.Index(admissionRejectNames[:], reason)) {
 	case refusedSources, refusedFilterFailed, refusedUpstream, refusedOther:
 		return true
