@@ -376,7 +376,13 @@ func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere(its, path); at != "" {
 		return fmt.Errorf("%s: process %d runs it under another user or XDG_RUNTIME_DIR: add --admin %s", display.Text(path), pid, display.Text(at))
 	}
-	dirs := strings.Join(searched(env), " or ")
+	list := searched(env)
+	for i, dir := range list {
+		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			list[i] += " (which is not a directory)"
+		}
+	}
+	dirs := strings.Join(list, " or ")
 	return fmt.Errorf("%s: process %d runs it, but its admin socket is not in %s. If the file has no admin section, add %s. Then run kill -HUP %[2]d: this also restores a removed socket", display.Text(path), pid, display.Text(dirs), display.Text(adminFor([]string{serviceDirectory, user}, path, int(uid), adminSection)))
 }
 
