@@ -85,7 +85,7 @@ func lookPipes(p *process) Check {
 	}
 	if most := p.parameter("fs.pipe-max-size"); most >= 0 && most < largePipe && !p.effective.Has(sys.CAP_SYS_RESOURCE) {
 		return Check{
-			State: Degraded, Found: fmt.Sprintf("pipes of %s at most (fs.pipe-max-size)", size(most)), Cost: smallPipes,
+			State: Degraded, Found: fmt.Sprintf("pipes of %s at most (fs.pipe-max-size)", Size(most)), Cost: smallPipes,
 			Mend: p.sysctl("fs.pipe-max-size=" + strconv.Itoa(largePipe)),
 		}
 	}
@@ -136,7 +136,7 @@ func fillPipes() (had int64, end string) {
 		}
 		open = append(open, r, w)
 		if made, err := sys.PipeSize(w); err == nil && made < smallPages*os.Getpagesize() {
-			return had, "one of " + size(int64(made))
+			return had, "one of " + Size(int64(made))
 		}
 		if _, err := sys.SetPipeSize(w, largePipe); err != nil {
 			return had, os.NewSyscallError("fcntl F_SETPIPE_SZ", err).Error()
@@ -241,9 +241,9 @@ const sessionBytes = 10_000
 
 func lookMemory(p *process) Check {
 	limit, _ := p.memoryLimit()
-	bytes, found := limit, "the cgroup allows "+size(limit)
+	bytes, found := limit, "the cgroup allows "+Size(limit)
 	if total := p.count("proc/meminfo", "MemTotal"); total != unknown && (limit == unknown || total<<10 < limit) {
-		bytes, found = total<<10, size(total<<10)+", no lower cgroup limit"
+		bytes, found = total<<10, Size(total<<10)+", no lower cgroup limit"
 	}
 	if bytes == unknown {
 		return Check{State: Unknown, Found: "neither /proc/meminfo nor the limit of the cgroup can be read", Cost: "each idle session takes about 10 kB, and the kernel needs memory for its sockets"}
@@ -258,7 +258,7 @@ func lookMemory(p *process) Check {
 	}
 	return Check{
 		State: Degraded, Found: found, Mend: mend,
-		Cost: fmt.Sprintf("the descriptors allow %s sessions, which take up to %s with their pipes, plus the kernel's memory for sockets: the kernel would kill the process", exact(p.sessions), size(needed)),
+		Cost: fmt.Sprintf("the descriptors allow %s sessions, which take up to %s with their pipes, plus the kernel's memory for sockets: the kernel would kill the process", exact(p.sessions), Size(needed)),
 	}
 }
 
@@ -283,7 +283,7 @@ func lookArena(p *process) Check {
 		why = err.Error()
 	}
 	c := p.hugePages(s.Mapped, s.Huge, why)
-	c.Found = fmt.Sprintf("%s, requested as %s", size(s.Mapped), a.Pages()) + c.Found
+	c.Found = fmt.Sprintf("%s, requested as %s", Size(s.Mapped), a.Pages()) + c.Found
 	if err := a.Unbound(); err != nil {
 		c.Found += "; not bound to a NUMA node: " + err.Error()
 	}
@@ -292,7 +292,7 @@ func lookArena(p *process) Check {
 
 // hugePages judges the memory of loops, a part of it in huge pages.
 func (p *process) hugePages(bytes, huge int64, why string) Check {
-	c := Check{State: OK, Found: fmt.Sprintf(", %s of it in huge pages", size(huge))}
+	c := Check{State: OK, Found: fmt.Sprintf(", %s of it in huge pages", Size(huge))}
 	if 2*huge >= bytes {
 		return c
 	}

@@ -163,8 +163,8 @@ func several(n int64, one, more string) string {
 	return exact(n) + " " + more
 }
 
-// size formats a number of bytes in its largest unit without a fraction, or else with one decimal.
-func size(n int64) string {
+// Size formats a number of bytes in its largest unit without a fraction, or else with one decimal.
+func Size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	v, k := float64(n), 0
 	for v >= 1024 && k < len(units)-1 {

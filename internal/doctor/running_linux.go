@@ -143,7 +143,7 @@ func (p *process) usedPipes(r *RunningPipes) Check {
 }
 
 func (p *process) fallbacks(r *Running) Check {
-	found := fmt.Sprintf("%s spliced, %s copied%s", size(r.Spliced), size(r.Copied), reasonsOf(r.Fallbacks))
+	found := fmt.Sprintf("%s spliced, %s copied%s", Size(r.Spliced), Size(r.Copied), reasonsOf(r.Fallbacks))
 	refused, short := r.Fallbacks["refused"]+r.Fallbacks["unsupported"], r.Fallbacks["budget"]+r.Fallbacks["descriptors"]
 	switch {
 	case refused > 0:
@@ -286,7 +286,7 @@ func (p *process) usedMemory() Check {
 	}
 	limit, dir := p.memoryLimit()
 	if limit == unknown {
-		return judged(size(resident<<10)+" resident, no cgroup limit", "", nil)
+		return judged(Size(resident<<10)+" resident, no cgroup limit", "", nil)
 	}
 	used := p.number(dir + "/memory.current")
 	reached, killed := p.count(dir+"/memory.events", "max"), p.count(dir+"/memory.events", "oom_kill")
@@ -299,13 +299,13 @@ func (p *process) usedMemory() Check {
 	case fraction(used, limit) >= 95:
 		cost = "the kernel kills the process when it cannot reclaim more memory"
 	}
-	return judged(fmt.Sprintf("%s resident; the cgroup has used %s of %s", size(resident<<10), size(used), size(limit)), cost, p.moreMemory(2*limit))
+	return judged(fmt.Sprintf("%s resident; the cgroup has used %s of %s", Size(resident<<10), Size(used), Size(limit)), cost, p.moreMemory(2*limit))
 }
 
 // usedArena reports on the loops' memory: its pages, and whether it was enough.
 func (p *process) usedArena(r *Running) Check {
 	c := p.hugePages(r.ArenaSize, r.ArenaHuge, r.ArenaFallback)
-	c.Found = size(r.ArenaSize) + " for the bytes of slow destinations" + c.Found
+	c.Found = Size(r.ArenaSize) + " for the bytes of slow destinations" + c.Found
 	if r.ArenaRefused > 0 {
 		c.State, c.Mend = Degraded, append(c.Mend, "in the file of penstock run: raise limits.loops.count, because each loop adds memory")
 		c.Cost = strings.TrimPrefix(c.Cost+"; "+times(r.ArenaRefused)+" the buffers were full: the bytes are on the heap, where the garbage collector sees them", "; ")

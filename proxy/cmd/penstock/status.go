@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/penstock/penstock/internal/doctor"
 	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
@@ -297,7 +298,7 @@ func (t *statusText) traces(s *admin.Traces, accepted int64) {
 }
 
 func (t *statusText) memory(a *admin.Arena) {
-	text := fmt.Sprintf("%s of %s, used %s", display.Bytes(a.Budget), cmp.Or(a.Pages, "unknown pages"), display.Bytes(a.Used))
+	text := fmt.Sprintf("%s of %s, used %s", doctor.Size(a.Budget), cmp.Or(a.Pages, "unknown pages"), doctor.Size(a.Used))
 	text += when(a.Locked, ", locked")
 	text += when(len(a.Nodes) > 0, ", on NUMA node "+topology.NewSet(slices.Clone(a.Nodes)...).String())
 	t.row("memory", "", "", text)
