@@ -559,15 +559,18 @@ func (n *endpointNow) nameFlag() string {
 
 // value returns the property that a change is about.
 func (n *endpointNow) value(what admin.EndpointVerb) string {
-	switch {
-	case n.Endpoint == nil:
+	if n.Endpoint == nil {
 		return noEndpoint
+	}
+	word := stateWord(n.Endpoint)
+	switch {
 	case what == admin.EndpointWeight:
 		return strconv.Itoa(n.Weight)
-	case what == admin.EndpointAdd:
-		return fmt.Sprintf("%s, weight %d", stateWord(n.Endpoint), n.Weight)
+	case what == admin.EndpointAdd: // as the process says it, see addedText of package server
+		text := fmt.Sprintf("%s, weight %d", n.Address, n.Weight) + when(n.Backup, ", backup") + when(n.Max > 0, fmt.Sprintf(", connections %d", n.Max))
+		return text + when(word != config.Ready, ", "+word)
 	}
-	return stateWord(n.Endpoint)
+	return word
 }
 
 func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChange) (n endpointNow, err error) {

@@ -289,7 +289,7 @@ upstreams: [{name: shop, health_check: off, endpoints: [{name: a, address: "unix
 		{cli.ExitError, "nothing was changed: endpoint a of shop was removed by hand: run penstock endpoint ready shop a first", []string{"weight", "shop", "a", "5", "--save"}},
 		{cli.ExitOK, "ready → removed", []string{"remove", "shop", "b"}},
 		{cli.ExitOK, "none → ", []string{"add", "shop", "127.0.0.1:1", "--name", "b", "--weight", "5", "--zone", "z"}},
-		{cli.ExitOK, "ready, weight 5, as before\nsaved", []string{"add", "shop", "127.0.0.1:1", "--name", "b", "--save"}},
+		{cli.ExitOK, "127.0.0.1:1, weight 5, as before\nsaved", []string{"add", "shop", "127.0.0.1:1", "--name", "b", "--save"}},
 	} {
 		if code, out, stderr := call(append([]string{"endpoint", step.args[0], "--config", p.file}, step.args[1:]...)...); code != step.code || !strings.Contains(out+stderr, step.says) {
 			t.Errorf("%q: exit code %d, %s%s, want %s", step.args, code, out, stderr, step.says)
