@@ -323,7 +323,9 @@ func TestStuckSessionLog(t *testing.T) {
 	reader, err := os.OpenFile(path, os.O_RDWR, 0)
 	must(t, err)
 	defer reader.Close()
-	_, err = sys.SetPipeSize(int(reader.Fd()), 4096)
+	raw, err := reader.SyscallConn() // after Fd, Close would not end a Read
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { _, err = sys.SetPipeSize(int(fd), 4096) }))
 	must(t, err)
 	r := start(t, fmt.Sprintf("session_log: {to: %q}\nlisteners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", path, named(t, "a")))
 	began := time.Now()
