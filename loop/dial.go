@@ -106,7 +106,8 @@ func (l *Loop) noteLocal(path string) {
 // Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to the
 // [Handler] of the connection. The loop does not wait for the file system of a path: a goroutine connects, one of
 // at most four for a directory, unless all parts of the path were found on this machine's disks within the last
-// minute. A socket that the kernel has connected to itself is refused (ECONNREFUSED): nothing listens on
+// minute. A symbolic link is followed only if it belongs to root, to the user of this process or to the owner of the unix
+// socket. A socket that the kernel has connected to itself is refused (ECONNREFUSED): nothing listens on
 // that port.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {

@@ -302,6 +302,33 @@ func TestConnectTimeout(t *testing.T) {
 	}
 }
 
+// TestConnectFollowsNoForeignLink: neither at once nor on the goroutine that looks for the file system.
+func TestConnectFollowsNoForeignLink(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to have files of another user")
+	}
+	dir := sockets.Dir(t)
+	path, link := filepath.Join(dir, "s"), filepath.Join(dir, "link")
+	listenOn(t, "unix", path)
+	must.Do(t, os.Symlink("s", link))
+	l := newLoop(t, nil)
+	connect := func() error {
+		d := newDialer(t, l)
+		l.Connect(&d.Dial, 0, loop.Address{Path: link}, nil, d)
+		return d.one(t, l).err
+	}
+	must.Do(t, connect())
+	must.Do(t, os.Lchown(link, 65534, 65534))
+	for range 3 {
+		if err := connect(); !errors.Is(err, sys.ErrLink) {
+			t.Error(err)
+		}
+	}
+	must.Do(t, os.Lchown(path, 65534, 65534))
+	must.Do(t, connect())
+}
+
 // TestConnectWaitsForRoom: a unix listener's queue is full for a while.
 func TestConnectWaitsForRoom(t *testing.T) {
 	t.Parallel()

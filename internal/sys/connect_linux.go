@@ -53,11 +53,11 @@ func UnixStreamSocket() (int, error) {
 	return max(fd, -1), err
 }
 
-// ConnectUnix connects by connect(2) to a path, or to a name of the abstract namespace that begins with @. On a
-// non-blocking socket the error is EAGAIN while the listener's queue is full. It goes through the scheduler,
+// ConnectUnix connects by connect(2) to a path as [AtFile] finds it, or to a name of the abstract namespace that begins with
+// @. On a non-blocking socket the error is EAGAIN while the listener's queue is full. It goes through the scheduler,
 // because looking up a path may wait for a file system.
 func ConnectUnix(fd int, path string) error {
-	return unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	return AtFile(path, func(name string) error { return unix.Connect(fd, &unix.SockaddrUnix{Name: name}) })
 }
 
 // ConnectNow is Connect for a TCP socket that is certainly non-blocking, so that connect(2) does not wait. It

@@ -24,7 +24,8 @@ var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)
 // choose the port that is dialed, if it is one of this host, for the socket itself, which is then
 // connected to itself. That is [ErrSelfConnect]. The socket is reset: closed in order it would
 // keep the port from its server for a minute (TIME-WAIT). While the file system of a unix socket does not answer, Dial waits no
-// longer than for an address.
+// longer than for an address; a symbolic link is followed only if it belongs to root, to the user of this process or to
+// the owner of the socket.
 func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	if strings.HasPrefix(network, "unix") {
 		return dialPath(ctx, d, network, address)
@@ -69,7 +70,7 @@ func dialPath(ctx context.Context, d *net.Dialer, network, path string) (net.Con
 	done := make(chan result)
 	go func() {
 		var is result
-		if err := pathcall.Do(ctx, path, func() { is.conn, is.err = dial(ctx, d, network, path) }); err != nil {
+		if err := pathcall.Do(ctx, path, func() { is.conn, is.err = dialUnix(ctx, d, network, path) }); err != nil {
 			return
 		}
 		select {
@@ -88,6 +89,22 @@ func dialPath(ctx context.Context, d *net.Dialer, network, path string) (net.Con
 	err := ctx.Err()
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = os.ErrDeadlineExceeded
+	}
+	return nil, &net.OpError{Op: "dial", Net: network, Addr: &net.UnixAddr{Net: network, Name: path}, Err: err}
+}
+
+func dialUnix(ctx context.Context, d *net.Dialer, network, path string) (conn net.Conn, err error) {
+	err = sys.AtFile(path, func(name string) (err error) {
+		conn, err = d.DialContext(ctx, network, name)
+		return err
+	})
+	if err == nil {
+		return conn, nil
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	} else {
+		err = os.NewSyscallError("connect", err)
 	}
 	return nil, &net.OpError{Op: "dial", Net: network, Addr: &net.UnixAddr{Net: network, Name: path}, Err: err}
 }

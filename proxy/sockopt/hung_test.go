@@ -6,11 +6,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/hung"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -68,4 +71,43 @@ func TestDialOnAHungFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
+}
+
+// TestDialFollowsNoForeignLink: a link of another user leads to that user's sockets only. The error has the path.
+func TestDialFollowsNoForeignLink(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to have files of another user")
+	}
+	const nobody = 65534
+	dir := sockets.Dir(t)
+	path, link := filepath.Join(dir, "s"), filepath.Join(dir, "link")
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if err := errors.Join(os.Symlink("s", link), os.Lchown(link, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	dial := func() error {
+		c, err := sockopt.Dial(t.Context(), new(net.Dialer), "unix", link)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	if err := dial(); !errors.Is(err, sys.ErrLink) || !strings.HasPrefix(err.Error(), "dial unix "+link+": connect: ") {
+		t.Error(err)
+	}
+	if err := os.Chown(path, nobody, nobody); err != nil {
+		t.Fatal(err)
+	}
+	if err := dial(); err != nil {
+		t.Error(err)
+	}
+	ln.Close()
+	if err := dial(); err == nil || err.Error() != "dial unix "+link+": connect: no such file or directory" {
+		t.Error(err)
+	}
 }
