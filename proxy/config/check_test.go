@@ -710,6 +710,47 @@ func TestCredentialFiles(t *testing.T) {
 	}
 }
 
+// TestServedFile: a client gets no file of this user to which another user's link leads, but that user's own.
+func TestServedFile(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to have files of another user")
+	}
+	const nobody = 65534
+	dir := t.TempDir()
+	path, served, link := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "sorry"), filepath.Join(dir, "link")
+	must(t, os.WriteFile(path, []byte(`
+listeners: [{name: db, bind: "127.0.0.1:5432", upstream: pg}]
+upstreams: [{name: pg, endpoints: ["10.0.0.11:5432"], fallback: {respond: link}}]
+`), 0o600))
+	must(t, os.WriteFile(served, []byte("sorry"), 0o600))
+	must(t, os.Symlink("sorry", link))
+	for _, c := range []struct {
+		change string
+		want   string
+	}{
+		{"", ""},
+		{link, "open " + link + ": the path has another user's symbolic link"},
+		{served, ""},
+	} {
+		if c.change != "" {
+			must(t, os.Lchown(c.change, nobody, nobody))
+		}
+		cfg, problems := config.Load(path, variables())
+		if c.want == "" {
+			if cfg == nil || string(cfg.Upstreams[0].Fallback.Respond.Bytes) != "sorry" {
+				t.Errorf("%q: %v", c.change, problems)
+			}
+		} else if len(problems) != 1 || !strings.Contains(problems[0].Message, c.want) || problems[0].Fix != "" {
+			t.Errorf("%q: %+v", c.change, problems)
+		}
+	}
+	must(t, os.Remove(served))
+	if _, problems := config.Load(path, variables()); len(problems) != 1 || problems[0].Message != "open "+link+": no such file or directory" {
+		t.Errorf("%+v", problems)
+	}
+}
+
 // TestForeignFiles: a token and the authorities of the admin API are refused if every user may write the file, and there is a
 // warning if another user could replace it. The links of a volume of Kubernetes are no reason for one.
 func TestForeignFiles(t *testing.T) {

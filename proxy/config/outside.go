@@ -91,7 +91,10 @@ func setPath(d *decoder, f *field, v reflect.Value, text string) *complaint {
 
 // setContent reads the file named by text.
 func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
-	return setRead(d, f, v, text, (*decoder).contents)
+	return setRead(d, f, v, text, func(d *decoder, path string) ([]byte, *complaint) {
+		d.served = append(d.served, path)
+		return d.contents(path)
+	})
 }
 
 // setModule is setContent for a WebAssembly module, which may be large. Empty text means no module.
@@ -187,6 +190,8 @@ func mend(err error, limit int) string {
 		return "let the process open more files: ulimit -n, or LimitNOFILE= in the unit"
 	case errors.Is(err, syscall.ENFILE):
 		return "let this machine open more files: sysctl fs.file-max"
+	case errors.Is(err, file.ErrLink):
+		return "" // the error says it
 	case errors.Is(err, file.ErrTooLarge):
 		return fmt.Sprintf("make it at most %s", showSize(int64(limit)))
 	}

@@ -26,6 +26,8 @@ var (
 	ErrIrregular = errors.New("not a regular file")
 	// ErrTooLarge: it has more bytes than it may.
 	ErrTooLarge = errors.New("the file is too large")
+	// ErrLink: its path has a symbolic link that is not followed.
+	ErrLink = sys.ErrLink
 )
 
 // quiet is how long a read waits for a file that has nothing to read at the moment.
@@ -39,6 +41,11 @@ const quiet = time.Second
 // can be waited for, such as /proc/kmsg (proc(5)). A file system that does not answer is given up after five
 // seconds; while 16 such reads have not returned there are no more. It is safe for concurrent use.
 func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit, readNow) }
+
+// ReadServed is [Read] of a file that clients will get. It follows links as [sys.AtFile] does, with the error ErrLink.
+func ReadServed(path string, limit int) ([]byte, error) {
+	return reads.read(path, limit, readServedNow)
+}
 
 // maxPEM is how large a file of certificates may be. All authorities of a distribution are 220 KB.
 const maxPEM = 4 << 20
@@ -211,6 +218,19 @@ func readNow(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	return readAll(f, path, limit)
+}
+
+func readServedNow(path string, limit int) (data []byte, err error) {
+	err = sys.AtFile(path, func(name string) (err error) {
+		data, err = readNow(name, limit)
+		return err
+	})
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		at.Path = path
+	} else if err != nil {
+		err = &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return data, err
 }
 
 func readOwnNow(path string, limit int) ([]byte, error) {
