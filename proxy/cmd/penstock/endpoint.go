@@ -232,6 +232,9 @@ type saveFlag struct {
 
 // change makes a change in the running process and, with --save, in the file.
 func (s saveFlag) change(e *cli.Env, at *adminFlags, change *admin.EndpointChange) error {
+	if s.Save && at.Config == nil && at.address(e) != "" {
+		return cli.Usagef("endpoint: --save and --admin: add --config FILE, or the process at that address would choose the file that is changed")
+	}
 	var done admin.EndpointChanged
 	var saved string
 	err := at.ask(e, "endpoint", func(ctx context.Context, client *admin.Client) (err error) {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -302,6 +304,41 @@ upstreams: [{name: shop, health_check: off, endpoints: [{name: a, address: "unix
 	must(t, err)
 	if want := `/nobody"}, {address: "127.0.0.1:1", name: "b", weight: 5, zone: "z"}]`; !strings.Contains(string(saved), want) {
 		t.Errorf("no %s in\n%s", want, saved)
+	}
+}
+
+// TestSaveNeedsAFile: the process at an address that the user gives does not choose the file that the command changes.
+func TestSaveNeedsAFile(t *testing.T) {
+	t.Parallel()
+
+	p := startServing(t, `
+listeners: [{name: web, bind: "unix:%[1]s/web", upstream: shop}]
+upstreams: [{name: shop, health_check: off, endpoints: [{name: a, address: %[2]q}]}]
+`)
+	before, err := os.ReadFile(p.file)
+	must(t, err)
+	at := "unix:" + filepath.Join(p.dir, "admin")
+	save := []string{"endpoint", "weight", "shop", "a", "5", "--save"}
+	for name, variable := range map[string]string{"flag": "", "variable": at} {
+		var complaint strings.Builder
+		e := &cli.Env{Args: save, Stdout: io.Discard, Stderr: &complaint, Getenv: func(name string) string {
+			if name == "PENSTOCK_ADMIN" {
+				return variable
+			}
+			return ""
+		}}
+		if variable == "" {
+			e.Args = append(e.Args, "--admin", at)
+		}
+		if code := run(e); code != cli.ExitUsage {
+			t.Errorf("%s: exit code %d, %s", name, code, &complaint)
+		}
+	}
+	if after, err := os.ReadFile(p.file); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("%s, %v", after, err)
+	}
+	if code, _, stderr := call(append(save, "--admin", at, "--config", p.file)...); code != cli.ExitOK {
+		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }
 
