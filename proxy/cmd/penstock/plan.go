@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (c *planCmd) Run(e *cli.Env) error {
 		return err
 	}
 	var p admin.Plan
-	whom := adminFlags{Config: &c.path, accessFlags: c.accessFlags}
+	whom := adminFlags{Config: cmp.Or(c.Config, c.File), accessFlags: c.accessFlags}
 	err = whom.ask(e, "plan", func(ctx context.Context, client *admin.Client) (err error) {
 		p, err = client.Plan(ctx, path)
 		return err

@@ -843,6 +843,15 @@ func TestImplicitFile(t *testing.T) {
 			}
 		}
 	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	asked := contacts(l)
+	implicit(t, fmt.Sprintf("admin: {bind: %q, change_token: 'file:"+secret+"'}\nlisteners: [{name: a, bind: 'unix:a', upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:b']}]\n", l.Addr()))
+	code, _, complaint := call("plan")
+	l.Close()
+	if <-asked || code != cli.ExitError || !strings.Contains(complaint, "write --config penstock.yaml if you trust that file, or --admin ADDRESS") {
+		t.Errorf("plan: exit code %d, %s", code, complaint)
+	}
 	implicit(t, "admin: {bind: 'unix:/run/${SECRET}'}\n")
 	if code, _, complaint := call("status"); code != cli.ExitError || !strings.Contains(complaint, "or --config penstock.yaml, which has its variables read") {
 		t.Errorf("a variable: exit code %d, %s", code, complaint)
