@@ -323,6 +323,9 @@ func (s *source) syntax(err error) *Problem {
 	if p := s.unclosed(load); p != nil {
 		return p
 	}
+	if before, _, _ := strings.Cut(s.line(at.line), at.rest()); strings.Contains(load.Message, "'-'") && strings.HasPrefix(strings.TrimLeft(before, " "), "- ") {
+		return at.problem("leave it out, or write a group in braces: {address: …, weight: …}", "there is text after the value")
+	}
 	message := load.Message
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message

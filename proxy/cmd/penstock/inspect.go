@@ -99,10 +99,10 @@ const whyEndpoints = 10
 
 // writeWhyEndpoints writes a row for each endpoint, if there are several.
 func writeWhyEndpoints(w *strings.Builder, y *admin.Why) {
-	if len(y.Endpoints) < 2 {
+	if len(y.Endpoints) < 2 || y.Verdict == "idle" {
 		return
 	}
-	rows := [][]string{{"waits for " + y.Verdict + ", by endpoint", "sessions", "share of all waits", "share of its time"}}
+	rows := [][]string{{"waits for " + y.Verdict + ", by endpoint", "sessions", "of all waits", "of the endpoint's time"}}
 	for i := range y.Endpoints[:min(len(y.Endpoints), whyEndpoints)] {
 		one := &y.Endpoints[i]
 		rows = append(rows, []string{groupName(one), fmt.Sprintf("%d of %d", one.Limited, one.Sessions), percent(one.Share), percent(one.Shares[y.Verdict])})

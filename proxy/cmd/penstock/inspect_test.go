@@ -43,9 +43,9 @@ look there
 endpoint_network  28 % of the time  main cause in 20 sessions
 client            72 % of the time  main cause in 10 sessions
 
-waits for endpoint_network, by endpoint  sessions  share of all waits  share of its time
-endpoint two (10.0.0.2:80) of app\x1b    16 of 17  92 %                95 %
-endpoint 10.0.0.3:80 of app              4 of 13   8 %                 10 %
+waits for endpoint_network, by endpoint  sessions  of all waits  of the endpoint's time
+endpoint two (10.0.0.2:80) of app\x1b    16 of 17  92 %          95 %
+endpoint 10.0.0.3:80 of app              4 of 13   8 %           10 %
 
 10.0.0.1:5 -> two (10.0.0.2:80)  endpoint_network
     lost\x1b
