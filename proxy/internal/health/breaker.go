@@ -315,7 +315,7 @@ func (b *Breaker) report(s *setting, p Permit, o Outcome, now int64) {
 // evaluate opens a closed Breaker if too many connections failed.
 func (b *Breaker) evaluate(s *setting, w word, now int64) {
 	ok, failed, yes := s.window.tooMany(now, s.FailurePercentage, s.MinVolume)
-	if yes && !b.sources.shareOfOne(s.FailurePercentage, now, int64(s.Window)) {
+	if yes && !b.sources.shareOfFew(s.FailurePercentage, now, int64(s.Window)) {
 		b.turnTo(Open, w.period(), now, fmt.Sprintf("%d of %d connections failed, the last: %v", failed, ok+failed, &b.last))
 	}
 }

@@ -389,7 +389,7 @@ func (m *OutlierMonitor) evaluate(r *rule, o Outcome, now int64, streak int32) {
 // singleSource reports whether one source alone has caused a streak of failures.
 func (m *OutlierMonitor) singleSource(r *rule, now int64) bool {
 	sure := m.certain.Load()
-	return sure < r.consecutive && m.sources.streakOfOne(sure, r.consecutive, now, r.span)
+	return sure < r.consecutive && m.sources.streakOfFew(sure, r.consecutive, now, r.span)
 }
 
 // inAStreak formats a count of consecutive events.
@@ -406,7 +406,7 @@ func (m *OutlierMonitor) failing(r *rule, now int64) bool {
 		return false
 	}
 	_, _, yes := r.window.tooMany(now, r.percent, r.volume)
-	return yes && !m.sources.shareOfOne(r.percent, now, r.span)
+	return yes && !m.sources.shareOfFew(r.percent, now, r.span)
 }
 
 // Eject ejects the endpoint for another cause, unless it is ejected already or may not be, and

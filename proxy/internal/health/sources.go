@@ -73,9 +73,9 @@ type sources struct{ book atomic.Pointer[samples] }
 type samples struct {
 	doubted atomic.Int64 // the time after the last failure that a client may have caused; 0: never
 
-	mu     sync.Mutex  // held only to record an outcome; reports that would have to wait are dropped
-	served [2]lastSeen // two different sources, the latest first
-	table  *table      // nil: no sampled connection has failed within span
+	mu     sync.Mutex          // held only to record an outcome; reports that would have to wait are dropped
+	served [tableSize]lastSeen // different sources, the latest first
+	table  *table              // nil: no sampled connection has failed within span
 }
 
 // A lastSeen is the time at which a source was last served.
@@ -117,7 +117,15 @@ type tally struct {
 	streak     uint32
 }
 
-func (t *tally) sum() (ok, failed uint32) { return total(t.ok[:]), total(t.failed[:]) }
+// counts are the sums of a tally.
+type counts struct{ ok, failed, streak uint32 }
+
+func (t *tally) counts() counts { return counts{total(t.ok[:]), total(t.failed[:]), t.streak} }
+
+// leaveOut subtracts the counts of one source, which may be larger.
+func (c *counts) leaveOut(d counts) {
+	c.ok, c.failed, c.streak = c.ok-min(c.ok, d.ok), c.failed-min(c.failed, d.failed), c.streak-min(c.streak, d.streak)
+}
 
 func (t *tally) next() {
 	shift(&t.ok)
@@ -174,9 +182,11 @@ func (s *sources) open() *samples {
 
 // see records that a source was served. The samples are locked.
 func (b *samples) see(from Source, now int64) {
-	if b.served[0].from != from {
-		b.served[1] = b.served[0]
+	last := len(b.served) - 1
+	if i := slices.IndexFunc(b.served[:], func(g lastSeen) bool { return g.from == from }); i >= 0 {
+		last = i
 	}
+	copy(b.served[1:last+1], b.served[:last])
 	b.served[0] = lastSeen{from, now}
 }
 
@@ -262,37 +272,73 @@ func (e *entry) less(than *entry) bool {
 	return total(e.failed[:]) < total(than.failed[:])
 }
 
-// streakOfOne reports whether a streak of failures would be shorter than need without the failures
-// of one source, while other sources are served. sure is the number of failures that no client can
-// have caused.
-func (s *sources) streakOfOne(sure, need int32, now, span int64) bool {
-	return s.ofOne(now, span, func(e *entry) uint32 { return e.streak }, func(all *tally, worst *entry) bool {
-		return int64(all.streak-worst.streak)+int64(sure) < int64(need)
+// few is the number of sources that a verdict leaves out at most.
+const few = 4
+
+// streakOfFew reports whether a streak of failures would be shorter than need without the failures of a few sources, while
+// other sources are served. A source that was served lately is left out only if it has failed most. sure is the number of
+// failures that no client can have caused.
+func (s *sources) streakOfFew(sure, need int32, now, span int64) bool {
+	return s.ofFew(now, span, func(e *entry) uint32 { return e.streak }, func(b *samples, e *entry) bool {
+		return !slices.ContainsFunc(b.served[:], func(g lastSeen) bool { return g.from == e.from && now-g.at < span })
+	}, func(rest *counts) bool { return int64(rest.streak)+int64(sure) < int64(need) })
+}
+
+// shareOfFew reports whether less than percent of the connections would fail without the connections of a few sources, while
+// other sources are served. A source that fails less than percent itself is left out only if it has failed most.
+func (s *sources) shareOfFew(percent float64, now, span int64) bool {
+	return s.ofFew(now, span, func(e *entry) uint32 { return total(e.failed[:]) }, func(_ *samples, e *entry) bool {
+		c := e.counts()
+		return tooMany(uint64(c.ok), uint64(c.failed), percent, 1)
+	}, func(rest *counts) bool {
+		ok := max(rest.ok, 1) // the table may be younger than the connection that was served
+		return float64(rest.failed)*100 < percent*float64(ok+rest.failed)
 	})
 }
 
-// ofOne reports whether one source has caused the failures that count counts, while other sources are served. decide has
-// the counts of all sources and of the worst one. Failures with a source that is not known yet count as one source's.
-func (s *sources) ofOne(now, span int64, count func(*entry) uint32, decide func(all *tally, worst *entry) bool) bool {
+// ofFew reports whether a few sources have caused the failures that failures counts, while other sources are served. It
+// leaves out the source that has failed most, then others that are suspect, until the rest is harmless.
+// Failures with a source that is not known yet count as one source's.
+func (s *sources) ofFew(now, span int64, failures func(*entry) uint32, suspect func(*samples, *entry) bool, harmless func(rest *counts) bool) bool {
 	b := s.suspects(now, span)
 	if b == nil {
 		return false
 	}
 	defer b.mu.Unlock()
 	t := b.at(now, span)
-	worst, served := b.worst(t, now, span, count)
-	return served && (worst == nil || decide(&t.total, worst))
+	if t == nil || t.unknown(failures) {
+		return b.others(now, span)
+	}
+	rest, left := t.total.counts(), make([]Source, 0, few)
+	for len(left) < few {
+		var worst *entry
+		for i := range t.entry {
+			e := &t.entry[i]
+			if n := failures(e); n > 0 && !slices.Contains(left, e.from) && (worst == nil || n > failures(worst)) && (len(left) == 0 || suspect(b, e)) {
+				worst = e
+			}
+		}
+		if worst == nil {
+			break
+		}
+		rest.leaveOut(worst.counts())
+		if left = append(left, worst.from); !b.others(now, span, left...) {
+			break
+		}
+		if harmless(&rest) {
+			return true
+		}
+	}
+	return false
 }
 
-// shareOfOne reports whether less than percent of the connections would fail without one source's
-// connections, while other sources are served.
-func (s *sources) shareOfOne(percent float64, now, span int64) bool {
-	return s.ofOne(now, span, func(e *entry) uint32 { return total(e.failed[:]) }, func(all *tally, worst *entry) bool {
-		ok, failed := all.sum()
-		itsOK, itsFailed := worst.sum()
-		ok, failed = max(ok-min(itsOK, ok), 1), failed-itsFailed // at least 1: the table may be younger than the connection that was served
-		return float64(failed)*100 < percent*float64(ok+failed)
-	})
+// unknown reports whether the sample does not show the sources of the failures that failures counts.
+func (t *table) unknown(failures func(*entry) uint32) bool {
+	all := uint32(0)
+	for i := range t.entry {
+		all += failures(&t.entry[i])
+	}
+	return all == 0 || total(t.unattributed[:]) > sparse*all
 }
 
 // suspects returns the samples, locked, or nil if no client may have caused a failure.
@@ -308,29 +354,10 @@ func (s *sources) suspects(now, span int64) *samples {
 	return b
 }
 
-// worst returns the entry with the most failures by the function failures, nil if it is not known. served reports whether
-// another source was served. The samples are locked; t may be nil.
-func (b *samples) worst(t *table, now, span int64, failures func(*entry) uint32) (worst *entry, served bool) {
-	all := uint32(0)
-	if t != nil {
-		for i := range t.entry {
-			e := &t.entry[i]
-			n := failures(e)
-			if all += n; n > 0 && (worst == nil || n > failures(worst)) {
-				worst = e
-			}
-		}
-	}
-	if worst == nil || total(t.unattributed[:]) > sparse*all {
-		return nil, b.others(UnsampledSource, now, span)
-	}
-	return worst, b.others(worst.from, now, span)
-}
-
-// others reports whether a source other than from was served. The samples are locked.
-func (b *samples) others(from Source, now, span int64) bool {
+// others reports whether a source was served that is none of these. The samples are locked.
+func (b *samples) others(now, span int64, than ...Source) bool {
 	return slices.ContainsFunc(b.served[:], func(g lastSeen) bool {
-		return g.from != from && g.from != UnsampledSource && now-g.at < span
+		return !slices.Contains(than, g.from) && g.from != UnsampledSource && now-g.at < span
 	})
 }
 
@@ -343,7 +370,7 @@ func (s *sources) spares(from Source, o Outcome, now, span int64) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.others(from, now, span)
+	return b.others(now, span, from)
 }
 
 // forget resets the failures, but not the served sources.

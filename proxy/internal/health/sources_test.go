@@ -99,6 +99,48 @@ func TestOneSourceAlone(t *testing.T) {
 	})
 }
 
+// TestFewSources: a few sources that are never served fail much more often than others are served: there is no ejection, and
+// the breaker stays closed.
+func TestFewSources(t *testing.T) {
+	t.Parallel()
+	for hostile := 1; hostile <= 4; hostile++ {
+		for _, others := range []int{1, 2, 30} {
+			j := newJudged(5, 60, 20)
+			for i := range 50 {
+				j.comes(source(100+i%others), health.OK)
+				for k := range 100 {
+					if j.comes(source(k%hostile), doubtful[k%3]); j.bad() {
+						t.Fatalf("%d sources fail, %d are served: ejected %v, breaker %v", hostile, others, j.ejected(), j.breaker.State())
+					}
+				}
+				j.advance(judgedWindow / 10)
+				j.keeper.Step()
+			}
+		}
+	}
+}
+
+// TestFewSourcesSometimesServed: a few sources that are served now and then, and fail most of the time, do not open a breaker.
+func TestFewSourcesSometimesServed(t *testing.T) {
+	t.Parallel()
+	j := newJudged(0, 60, 20)
+	for i := range 500 {
+		j.comes(source(100), health.OK)
+		for k := range 3 {
+			o := doubtful[k]
+			if (i+k)%5 == 0 {
+				o = health.OK
+			}
+			if j.comes(source(k), o); j.bad() {
+				t.Fatalf("after %d rounds: ejected %v, breaker %v", i, j.ejected(), j.breaker.State())
+			}
+			j.comes(source(k), doubtful[k])
+		}
+		j.advance(judgedWindow / 100)
+		j.keeper.Step()
+	}
+}
+
 // TestOneSourceIsAll: nothing changes if all clients come from one source.
 func TestOneSourceIsAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

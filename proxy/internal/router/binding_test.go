@@ -234,7 +234,9 @@ func TestOneClientEjectsNobody(t *testing.T) {
 		"is reset before it has said anything":  {answered, []string{other}, reset, true, 0, 0},
 		"nobody is served":                      {ended, []string{other}, rejected, true, 0, 0},
 		"it is the one who is served":           {answered, []string{honest}, rejected, true, 0, 0},
-		"there are two":                         {answered, []string{other, near}, rejected, true, 0, 0},
+		"there are two":                         {answered, []string{other, near}, rejected, false, 0, 0},
+		"there are two, and nobody is served":   {ended, []string{other, near}, rejected, true, 0, 0},
+		"there are five":                        {answered, []string{other, near, "203.0.113.3", "203.0.113.4", "203.0.113.5"}, rejected, true, 0, 0},
 		"there are two of one source":           {answered, []string{other, near}, rejected, false, 24, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,8 +55,8 @@ listeners:
 upstreams:
   - {name: u, endpoints: [{address: %q, name: a}, {address: %q, name: b}], health_check: off, outlier_detection: {max_ejected: 1, failure_percentage: 60}, retry: {attempts: 0}}`
 
-// TestOneClientIsNoVerdict: a client that sends garbage, or nothing, as fast as it can gets no
-// endpoint ejected and opens no breaker for other clients.
+// TestOneClientIsNoVerdict: clients at two addresses that send garbage, or nothing, as fast as they can get no
+// endpoint ejected and open no breaker for other clients.
 func TestOneClientIsNoVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		sent      string
@@ -76,7 +76,8 @@ func TestOneClientIsNoVerdict(t *testing.T) {
 			h := honestBy(t, honest)
 			var beside sync.WaitGroup
 			stop := make(chan struct{})
-			for range 20 {
+			for i := range 20 {
+				from := fmt.Sprintf("127.0.0.%d", 2+i%2)
 				beside.Go(func() {
 					for {
 						select {
@@ -84,7 +85,7 @@ func TestOneClientIsNoVerdict(t *testing.T) {
 							return
 						default:
 						}
-						if err := asks("127.0.0.2", at, c.sent); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+						if err := asks(from, at, c.sent); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 							t.Errorf("a client that sends %q: %v", c.sent, err)
 							return
 						}
