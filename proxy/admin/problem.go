@@ -325,7 +325,7 @@ func (f *finder) costly(u *Upstream) Severity {
 const fewestUnserved = 20
 
 // unserved adds a problem if every endpoint that takes clients has served none of its last clients, and these are many.
-// With a few clients, one client's data may be the cause.
+// With a few clients, one client's data may be the cause. No client is served since the latest endpoint has begun to fail.
 func (f *finder) unserved(of Problem, u *Upstream) {
 	clients := int64(0)
 	for i := range u.Endpoints {
@@ -341,7 +341,7 @@ func (f *finder) unserved(of Problem, u *Upstream) {
 		default:
 			continue
 		}
-		if of.Since.IsZero() || since.Before(of.Since) {
+		if since.After(of.Since) {
 			of.Since = since
 		}
 	}
@@ -352,7 +352,7 @@ func (f *finder) unserved(of Problem, u *Upstream) {
 	if f.used[u.Name] {
 		severity = Outage
 	}
-	f.add(of, severity, "none_served", "upstream %s: its endpoints have served none of their last %d clients since %s", u.Name, clients, f.clock(of.Since))
+	f.add(of, severity, "none_served", "upstream %s: no usable endpoint has served a client since %s; each has served none of its last clients, %d together", u.Name, f.clock(of.Since), clients)
 }
 
 // takesClients reports whether clients are sent to the endpoint.

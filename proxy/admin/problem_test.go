@@ -186,7 +186,7 @@ func TestProblems(t *testing.T) {
 		"an endpoint that answers no client": {
 			shop(func(u *Upstream) { u.Endpoints = []Endpoint{silent} }),
 			[]string{
-				"outage none_served upstream shop: its endpoints have served none of their last 404 clients since 09:59:38",
+				"outage none_served upstream shop: no usable endpoint has served a client since 09:59:38; each has served none of its last clients, 404 together",
 				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
 			},
 		},
@@ -282,7 +282,7 @@ func TestProblems(t *testing.T) {
 				u.Endpoints[1].Failing, u.Endpoints[2].Failing = e.Failing, e.Failing
 			}),
 			[]string{
-				"outage none_served upstream shop: its endpoints have served none of their last 411 clients since 09:59:00",
+				"outage none_served upstream shop: no usable endpoint has served a client since 09:59:38; each has served none of its last clients, 411 together",
 				"warning endpoint_failing endpoint shop/a has served none of its last 7 clients since 09:59:00: ended before its first byte",
 				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
 				"warning endpoint_down endpoint shop/d is down: connection refused",

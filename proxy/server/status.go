@@ -441,7 +441,7 @@ func (r *reader) describeEndpoint(m *member, p *metrics.Endpoint) {
 		st.Connecting = &admin.Connecting{Clients: n, Since: r.wall(since)}
 	}
 	if m.monitor != nil || m.breaker != nil {
-		st.Failing = r.failing(e)
+		st.Failing = r.failing(e, m.monitor)
 	}
 	if m.monitor != nil {
 		st.EjectionsWithheld, st.WithheldWhy = m.monitor.Withholdings()
@@ -500,11 +500,17 @@ func (r *reader) lastFailure(e *router.Endpoint) *admin.Failure {
 // failingFor is how long an endpoint counts as failing after its last failed session.
 const failingFor = time.Minute
 
-// failing describes the latest sessions in a row that an endpoint has failed; nil if they are few or long ago.
-func (r *reader) failing(e *router.Endpoint) *admin.Failing {
+// failing describes the latest sessions in a row that an endpoint has failed; nil if they are few or long ago, or if a few
+// sources alone may have caused them while others are served.
+func (r *reader) failing(e *router.Endpoint, m *health.OutlierMonitor) *admin.Failing {
 	n, since, last := e.UnservedStreak()
 	if n < manyFailed || r.now()-last > int64(failingFor) {
 		return nil
+	}
+	if m != nil {
+		if _, fewSources := m.FailsInARow(r.now()); fewSources {
+			return nil
+		}
 	}
 	return &admin.Failing{Clients: n, Since: r.wall(since)}
 }

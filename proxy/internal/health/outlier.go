@@ -316,13 +316,13 @@ func (m *OutlierMonitor) Withheld() bool {
 }
 
 // FailsInARow reports whether the endpoint has failed often enough in a row but is not ejected, and whether only clients of
-// one source have seen these failures.
-func (m *OutlierMonitor) FailsInARow(now int64) (fails, oneSource bool) {
+// a few sources have seen these failures.
+func (m *OutlierMonitor) FailsInARow(now int64) (fails, fewSources bool) {
 	r := m.rule.Load()
 	if r.consecutive == 0 || m.streak.Load() < r.consecutive || m.ejected.Load() {
 		return false, false
 	}
-	return true, m.singleSource(r, now)
+	return true, m.fewSources(r, now)
 }
 
 // ServedSince reports whether the endpoint is ejected and has served the last client that it got since.
@@ -367,7 +367,7 @@ func (m *OutlierMonitor) failed(s Source, o Outcome, now int64) {
 
 // evaluate ejects the endpoint if its failures reach a limit.
 func (m *OutlierMonitor) evaluate(r *rule, o Outcome, now int64, streak int32) {
-	inRow := r.consecutive > 0 && streak >= r.consecutive && !m.singleSource(r, now)
+	inRow := r.consecutive > 0 && streak >= r.consecutive && !m.fewSources(r, now)
 	if !inRow && !m.failing(r, now) {
 		return
 	}
@@ -386,8 +386,8 @@ func (m *OutlierMonitor) evaluate(r *rule, o Outcome, now int64, streak int32) {
 	m.ejectFor(now, fmt.Sprintf("%s, the last: %v", cause, &m.last), m.lastUnreached.Load() || m.streakUnreached.Load(), false)
 }
 
-// singleSource reports whether one source alone has caused a streak of failures.
-func (m *OutlierMonitor) singleSource(r *rule, now int64) bool {
+// fewSources reports whether a few sources alone have caused a streak of failures.
+func (m *OutlierMonitor) fewSources(r *rule, now int64) bool {
 	sure := m.certain.Load()
 	return sure < r.consecutive && m.sources.streakOfFew(sure, r.consecutive, now, r.span)
 }

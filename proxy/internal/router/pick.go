@@ -146,9 +146,9 @@ const losingEvery = 5 * time.Second
 
 // loses reports whether a client should get another endpoint, because the picked one is usable but
 // has lost its last clients: their connections were made, and ended without a byte. Such an
-// endpoint is not ejected if max_ejected has no room, or if all clients come from one source. Now
+// endpoint is not ejected if max_ejected has no room, or if the lost clients come from few sources. Now
 // and then a client tests whether the endpoint still loses clients. With a policy by source,
-// losses of one source do not move other sources.
+// losses of a few sources do not move other sources.
 func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
 	e := picked.Of.(*Endpoint)
 	if len(s.failures) > 0 || !e.losesClients(now, s.snapshot.BySource) {
@@ -159,14 +159,14 @@ func (s *Search) loses(picked *lb.Endpoint, now int64) bool {
 }
 
 // losesClients reports whether an endpoint that is not ejected has lost as many clients in a row as would eject it, see
-// UnservedStreak. sure requires that the lost clients had more than one source.
+// UnservedStreak. sure requires that the lost clients came from more than a few sources.
 func (e *Endpoint) losesClients(now int64, sure bool) bool {
 	m := e.monitor.Load()
 	if m == nil || e.unserved.n.Load() < vainResorts {
 		return false
 	}
-	fails, oneSource := m.FailsInARow(now)
-	return fails && !(sure && oneSource)
+	fails, fewSources := m.FailsInARow(now)
+	return fails && !(sure && fewSources)
 }
 
 // trialInstead replaces a picked endpoint that loses its clients by another endpoint, usable or not: for one client at a

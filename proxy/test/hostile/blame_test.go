@@ -109,3 +109,21 @@ func TestOneClientIsNoVerdict(t *testing.T) {
 		})
 	}
 }
+
+// TestOneClientIsNoOutage: the only endpoint has served one client, and then one source has sent it garbage often. That is
+// no problem of the endpoint, and so none of its upstream.
+func TestOneClientIsNoOutage(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, outlier_detection: {window: 1h}, circuit_breaker: {window: 1h}}]`, strict(t, false)))
+	must(t, asks("127.0.0.1", r.At("l"), "hello\n"))
+	for range 30 {
+		if err := asks("127.0.0.2", r.At("l"), "garbage\n"); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("a client that sends garbage: %v", err)
+		}
+	}
+	r.Until("all have failed", func() bool { return r.Endpoint("u", "a").Failures == 30 })
+	if e := r.Endpoint("u", "a"); e.State != "up" || e.Breaker != "" || e.Failing != nil {
+		t.Errorf("%s, its breaker %s, failing %+v", e.State, e.Breaker, e.Failing)
+	}
+}
