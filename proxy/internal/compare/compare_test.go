@@ -349,12 +349,12 @@ func TestBuckets(t *testing.T) {
 func TestNames(t *testing.T) {
 	r := NewReport()
 	for i := range 2 * maxNames {
-		r.name(fmt.Sprint("name", i))
+		r.name(fmt.Sprint("name", i), false)
 	}
-	if n := r.name("one more"); n != r.other {
+	if n := r.name("one more", false); n != r.other {
 		t.Errorf("%q", n.text)
 	}
-	if n := r.name("name1"); n.text != "name1" {
+	if n := r.name("name1", false); n.text != "name1" {
 		t.Errorf("%q", n.text)
 	}
 }

@@ -95,15 +95,18 @@ func (t *calls) request(stream uint32, fields []hpack.HeaderField) {
 // methodName returns the name that requests are counted under: the path, or /* if names are redacted and no mask
 // names the path.
 func (s *Session) methodName(path string) *tally {
+	if s.plan.names[path] {
+		return s.report.name(path, true)
+	}
 	for _, c := range path {
 		if letter := c|0x20 >= 'a' && c|0x20 <= 'z'; len(path) > pathBytes || !letter && (c < '0' || c > '9') && c != '.' && c != '_' && c != '/' {
 			return s.report.other
 		}
 	}
-	if s.plan.Redact && !s.plan.names[path] {
+	if s.plan.Redact {
 		path = "/*"
 	}
-	return s.report.name(path)
+	return s.report.name(path, false)
 }
 
 // answer returns the call that a side's frame belongs to, and begins its answer. It returns nil if the call has

@@ -252,6 +252,29 @@ func TestNamesAreRedacted(t *testing.T) {
 	}
 }
 
+// TestMaskedNamesHaveTheirPlace: the names that masks have are counted by themselves, and masked, also if a client has called
+// many other methods before.
+func TestMaskedNamesHaveTheirPlace(t *testing.T) {
+	t.Parallel()
+	names := []string{"/shop.Clock/Now", "/shop.Clock/now-or-" + strings.Repeat("later", 30)}
+	c := Config{Framing: GRPC}
+	for _, name := range names {
+		c.Mask = append(c.Mask, Mask{Field: "grpc.answer", Name: name})
+	}
+	s, r, _ := session(t, c, TotalBytes)
+	defer s.End(false, at(0))
+	for i := range 2 * maxNames {
+		if s.methodName(fmt.Sprint("/a.B/C", i)); len(r.names) > maxNames {
+			t.Fatalf("%d names", len(r.names))
+		}
+	}
+	for _, name := range names {
+		if got := s.methodName(name); got.text != name || !s.plan.masks.hidden(got.text) {
+			t.Errorf("%s counts as %s", name, got.text)
+		}
+	}
+}
+
 // TestGRPCMemory: streams that the shadow does not answer end the comparison, and no more.
 func TestGRPCMemory(t *testing.T) {
 	s, _, b := session(t, Config{Framing: GRPC}, TotalBytes)

@@ -68,17 +68,17 @@ func NewPlan(c Config) (*Plan, error) {
 var framings = map[string]func(s *Session){
 	Bytes: func(s *Session) {
 		for i := range s.answers {
-			s.answers[i] = &stream{sink{s: s, f: &s.main, side: i}, s.report.name("stream")}
+			s.answers[i] = &stream{sink{s: s, f: &s.main, side: i}, s.report.name("stream", true)}
 		}
 	},
 	Lines: func(s *Session) {
 		for i := range s.answers {
-			s.answers[i] = &lines{stream{sink{s: s, f: &s.main, side: i}, s.report.name("line")}}
+			s.answers[i] = &lines{stream{sink{s: s, f: &s.main, side: i}, s.report.name("line", true)}}
 		}
 	},
 	LengthPrefixed: func(s *Session) {
 		for i := range s.answers {
-			s.answers[i] = &lengths{Length: s.plan.Length, out: sink{s: s, f: &s.main, side: i}, name: s.report.name("frame")}
+			s.answers[i] = &lengths{Length: s.plan.Length, out: sink{s: s, f: &s.main, side: i}, name: s.report.name("frame", true)}
 		}
 	},
 	GRPC: newCalls,

@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// maxNames is how many names a report has. Further names count as other.
+// maxNames is how many names a report has, unless masks name more. Further names count as other.
 const maxNames = 64
 
 // A tally holds the counts of a name.
@@ -43,13 +43,14 @@ func NewReport() *Report {
 	return r
 }
 
-func (r *Report) name(text string) *tally {
+// name returns the tally of a name. A name from the configuration always has one.
+func (r *Report) name(text string, configured bool) *tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch t := r.names[text]; {
 	case t != nil:
 		return t
-	case len(r.names) == maxNames:
+	case !configured && len(r.names) >= maxNames:
 		return r.other
 	}
 	t := &tally{text: text}
