@@ -124,7 +124,7 @@ func (c *Config) check() error {
 // process. A regular file is sent by sendfile(2) or copy_file_range(2). Every other type is moved through its own
 // Read and Write, and the result says so ([FallbackWrapped]). The buffers then have io.Copy's size, because one
 // Read or Write may be a message; datagram sockets of package net get 64 KiB, the most that IP can carry. Systems
-// other than Linux move everything this way ([FallbackUnsupported]). A type that embeds one of the three is
+// other than Linux move everything this way ([FallbackUnsupported]). A type that embeds a *net.TCPConn is
 // another type: relay goes beneath a wrapper only if that is an [Unwrapper].
 //
 // A direction that waits for its source holds neither pipe nor buffer, unless its source is one of

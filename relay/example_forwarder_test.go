@@ -68,7 +68,7 @@ func forwardAll(stop context.Context, l net.Listener, target string) error {
 		sessions.Go(func() {
 			endpoint, err := net.DialTimeout("tcp", target, 5*time.Second)
 			if err != nil {
-				log.Println(err)
+				log.Println(client.RemoteAddr(), err)
 				client.Close()
 				return
 			}

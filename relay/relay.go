@@ -75,7 +75,7 @@ func (r *Relay) openPipes() error {
 
 // Close cuts the running sessions on goroutines ([ErrClosed], [ReasonCanceled]), and releases the Relay's
 // resources: idle buffers, and idle pipes unless [Config.Pipes] was given. It does not wait. A second Close
-// does nothing. Further sessions are refused. Sessions of a [Driver], and copies, keep their leases until they
+// does nothing. Further sessions are refused. Sessions of a [Driver], and copies, keep pipes and buffers until they
 // end. A copy that begins later still works, but splices only with [Config.Pipes]; see [FallbackClosed].
 func (r *Relay) Close() error {
 	for _, s := range r.running.close() {

@@ -194,7 +194,7 @@ func (y *layered) unwritten() int {
 	return len(y.out) - y.sent
 }
 
-// Quiet is [Driven.Quiet] for a session on goroutines, which also has to have moved no byte for least. That is
+// Quiet is [Driven.Quiet] for a session on goroutines that has moved no byte for at least least. That is
 // known only with [Config.LegsAfter]; without it Quiet is false. It may be called at any time by any goroutine.
 func (s *Session) Quiet(least time.Duration) bool {
 	s.cutting.Lock()
