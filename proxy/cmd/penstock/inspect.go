@@ -315,6 +315,9 @@ func (c *profileCmd) withKernel(ctx context.Context, e *cli.Env, pid int) ([]byt
 	if p.Unnamed {
 		fmt.Fprintln(e.Stderr, "penstock: the profile has no names of kernel functions: kernel.kptr_restrict hides the names from this user")
 	}
+	for _, program := range p.Lacking {
+		fmt.Fprintf(e.Stderr, "penstock: the profile lacks names of %s\n", program)
+	}
 	if p.Lost > 0 {
 		fmt.Fprintf(e.Stderr, "penstock: %d samples are lost: the command did not get the CPU in time\n", p.Lost)
 	}

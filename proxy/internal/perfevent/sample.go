@@ -37,6 +37,8 @@ type Profile struct {
 	// Unnamed reports that the kernel has hidden its symbols (kernel.kptr_restrict). All frames of the kernel then
 	// have the same name.
 	Unnamed bool
+	// Lacking has programs whose functions have fewer names than their files, and why: at most ten.
+	Lacking []string
 }
 
 // Sample samples processes hz times for each second of CPU time, until ctx ends or d has passed. Processes that
@@ -154,7 +156,7 @@ func (s *stacks) profile(names *symbols, began time.Time, hz int) *Profile {
 			p.Sample = append(p.Sample, &profile.Sample{Location: at, Value: []int64{n, n * period}, Label: process})
 		}
 	}
-	return &Profile{Profile: p, Lost: s.lost, Unnamed: len(names.kernel) == 0}
+	return &Profile{Profile: p, Lost: s.lost, Unnamed: len(names.kernel) == 0, Lacking: names.lacking}
 }
 
 // A builder makes the locations of a profile.

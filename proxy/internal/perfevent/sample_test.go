@@ -1,12 +1,17 @@
 package perfevent_test
 
 import (
+	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,6 +164,98 @@ func TestAnotherProgram(t *testing.T) {
 	}
 	if !library || !kernel {
 		t.Errorf("frames of a library: %v, of the kernel: %v, in %v", library, kernel, p.Profile)
+	}
+}
+
+// TestNamesOfPrograms: programs have the names that package elf finds.
+func TestNamesOfPrograms(t *testing.T) {
+	t.Parallel()
+	tool, _ := exec.LookPath("go") // its file has all symbols
+	for _, path := range []string{"/proc/self/exe", "/bin/sh", tool} {
+		file, err := elf.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		list, _ := file.Symbols()
+		dynamic, _ := file.DynamicSymbols()
+		var want []string
+		for _, s := range append(list, dynamic...) {
+			if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 0 {
+				want = append(want, s.Name)
+			}
+		}
+		got, lacking := perfevent.Functions(path)
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) || len(lacking) > 0 {
+			t.Errorf("%s: %d names, want %d, and it lacks %v", path, len(got), len(want), lacking)
+		}
+	}
+}
+
+// TestForeignProgram: of another user's program that is written in Go, the table of the Go linker is not read, which may take
+// any memory. The profile says so.
+func TestForeignProgram(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give a file away")
+	}
+	whole, err := os.ReadFile("/proc/self/exe")
+	path := filepath.Join(t.TempDir(), "program")
+	if err := errors.Join(err, os.WriteFile(path, whole, 0o700), os.Chown(path, 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	if _, lacking := perfevent.Functions(path); len(lacking) != 1 || !strings.Contains(lacking[0], "another user") {
+		t.Errorf("it lacks %v", lacking)
+	}
+}
+
+// TestHostileProgram: a program whose symbols or strings are said to be very large takes little memory. It is sampled with
+// fewer names, and the profile says so. It is not parallel, because it measures memory.
+func TestHostileProgram(t *testing.T) {
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const large = 400 << 20
+	for _, of := range []string{".dynsym", ".dynstr", ".shstrtab", ".gopclntab"} {
+		path := filepath.Join(t.TempDir(), "program")
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var header elf.Header64
+		order := binary.NativeEndian
+		_, errs := binary.Decode(whole, order, &header)
+		file, err := elf.NewFile(bytes.NewReader(whole))
+		if err = errors.Join(errs, err); err != nil {
+			t.Fatal(err)
+		}
+		hostile := bytes.Clone(whole)
+		i := slices.IndexFunc(file.Sections, func(s *elf.Section) bool { return s.Name == of })
+		if i < 0 && strings.HasPrefix(of, ".dyn") {
+			continue // built without cgo
+		}
+		order.PutUint64(hostile[header.Shoff+uint64(i)*uint64(header.Shentsize)+32:], large) // sh_size
+		_, errs = f.Write(hostile)
+		if err := errors.Join(errs, f.Truncate(2*large), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, lacking := perfevent.Functions(path)
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > large*3/4 || len(lacking) != 1 || !strings.Contains(lacking[0], path) {
+			t.Errorf("%s: %d MiB allocated, it lacks %v", of, n>>20, lacking)
+		}
 	}
 }
 
