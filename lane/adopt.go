@@ -173,15 +173,15 @@ func (l *Lane) adoptOne(slot uint32) {
 }
 
 // Own gives an owner to an adopted session that is in the lane. From then on s, which must be a zero Session,
-// is the session: it has the session's tag, age and bytes. adopted ends, and has no place any more. The owner
+// is the session, with its tag, age and bytes. The adopted Session ends, and has no place any more. The owner
 // can take s back like a session of [Lane.Register] that has left. s may be a field of a larger struct.
 //
 // moved is how many bytes were moved in each direction before the session last left user space. The owner must
 // know this from the earlier process, for example by the tag. If the owner has a user timeout and a keepalive
 // time, they apply from now on. An [Observer] is notified again of an end of file that came earlier.
 //
-// The error wraps net.ErrClosed if adopted has ended or is being reset, and after Close. It wraps os.ErrInvalid
-// if adopted is a session of this process, if s is not a zero Session, or if owner is missing or not
+// The error wraps net.ErrClosed if the adopted session has ended or is being reset, and after Close. It wraps
+// os.ErrInvalid if it is a session of this process, if s is not a zero Session, or if owner is missing or not
 // comparable. After an error s is unchanged.
 func (l *Lane) Own(adopted, s *Session, owner Owner, moved [2]uint64) error {
 	if adopted == nil || s == nil || s == adopted || owner == nil || !reflect.ValueOf(owner).Comparable() || adopted.lane() != l {

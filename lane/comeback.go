@@ -69,9 +69,9 @@ func (s *Session) stop(patience time.Duration) (stopped bool, err error) {
 	}
 }
 
-// MayLeave lets a session that was kept in user space leave it again. That holds also if the lane has kept it
-// because of packets: some that it does not translate, such as fragments, or that the sockets refused, such as
-// forged packets outside their windows. An [Owner] still has to arm its session.
+// MayLeave lets a session that was kept in user space leave it again. It also does so if the lane has kept the
+// session because of packets that it does not translate, such as fragments, or that the sockets refused, such
+// as forged packets outside their windows. An [Owner] still has to arm its session.
 func (s *Session) MayLeave() {
 	s.mu.Lock()
 	s.set(kept, false)
@@ -215,9 +215,9 @@ func (s *Session) back(conn *[2]*net.TCPConn) (ended [2]bool, reset bool) {
 // room is a window, in bytes, that every new socket can accept.
 const room = 1<<16 - 1
 
-// announce gives the endpoint a window of at least room, if the other endpoint's window was smaller. There is
-// no option that makes a socket at the right number send an acknowledgement. So announce restores a socket one
-// number ahead and lets it send a window probe: the probe has the number before, which is the right one.
+// announce gives the endpoint a window of at least room, if the other endpoint's window was smaller. No option
+// makes a socket send an acknowledgement, but a window probe does the same. It has the number before the
+// socket's next one. So announce makes a socket that is one number ahead, and the probe has the right number.
 func announce(c *sys.Connection) error {
 	if c.ReceiveWindow >= room {
 		return nil
@@ -291,8 +291,8 @@ func reasonOf(err error) Reason {
 // returns new sockets a and b, which the owner closes; the old ones were given away by [Session.Leave]. The new
 // sockets do not block. They have TCP's own options and SO_REUSEADDR of the old sockets, and none of the other
 // options. ended says which directions, from a and from b, have ended in the lane: the owner reads nothing more
-// from that side, and writes nothing more to the other. The session stays in user space until MayLeave, and can
-// then leave as before. TakeBack waits, so the owner's loop must not call it.
+// from such a side, and writes nothing more to the other. The session stays in user space until MayLeave, and
+// can then leave as before. TakeBack waits, so the owner's loop must not call it.
 //
 // TakeBack can return an error together with both sockets, if one of them could not be set up. The owner then
 // owns them too, and closes them. Owner.Ended may be called before TakeBack has returned; even then the sockets

@@ -108,7 +108,7 @@ func (l *Lane) takeEnd(s *Session) func(Result) {
 	return end
 }
 
-// conclude is over without the reports. The caller must call finished if first is true.
+// conclude does what over does, but reports nothing. The caller must call finished if first is true.
 func (s *Session) conclude(reset bool, err error) (r Result, first bool) {
 	s.mu.Lock()
 	if s.phase == over {
@@ -363,7 +363,7 @@ func (s *Session) Open(a, b int) error {
 		return nil
 	}
 	r := s.record()
-	defer r.ShutSides([2]bool{}) // the probes alone show a window before that: no packet can take the session at a socket that is still sending a probe
+	defer r.ShutSides([2]bool{}) // only then do other packets show a window, so none can take the session at a socket that is still sending its probe
 	var errs [2]error
 	for i, fd := range [2]int{a, b} {
 		if at := r.State(); !r.IsShut(i) || at == state.Lane || at == state.Done {

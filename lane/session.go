@@ -83,8 +83,8 @@ func (s *Session) began() int64 {
 	return int64(s.record().Began())
 }
 
-// since returns when the session was joined, when the lane last moved bytes in user space, when the session came
-// back, or when it ended: the last of these. It needs the lock.
+// since returns the latest of four times: when the session was joined, when the lane last moved bytes in user
+// space, when the session came back, and when it ended. It needs the lock.
 func (s *Session) since() int64 {
 	if s.more != nil && s.more.since != 0 {
 		return s.more.since
@@ -92,8 +92,8 @@ func (s *Session) since() int64 {
 	return s.began()
 }
 
-// stays returns why the session can never leave user space, so that it has no place in the lane. It returns
-// None if the session can leave. It needs the lock.
+// stays returns why the session can never leave user space, and so has no place in the lane. It returns None
+// if the session can leave. It needs the lock.
 func (s *Session) stays() Reason {
 	if s.more == nil {
 		return None
@@ -371,7 +371,7 @@ func (s *Session) finished() {
 	s.finish()
 }
 
-// finish is finished for a caller that holds the lock.
+// finish does what finished does, for a caller that holds the lock.
 func (s *Session) finish() {
 	s.set(done, true)
 	if s.more != nil && s.more.ended != nil {
@@ -418,11 +418,11 @@ func (s *Session) disarm() bool {
 // attempt, the first packet from the other side is an acknowledgement or an answer.
 const (
 	firstTries   = 2
-	acknowledged = time.Second // by then it has arrived, even over a long path and if acknowledgements are delayed
+	acknowledged = time.Second // by then an acknowledgement has arrived, even if it is delayed and the path is long
 )
 
-// strange reports whether a device that is unknown after that many tries is an obstacle. Otherwise its first
-// packet may still come. It needs the lock.
+// strange reports whether a device that is unknown after that many tries is an obstacle. Otherwise the side's
+// first packet may still come. It needs the lock.
 func (s *Session) strange(tries uint32) bool {
 	return tries > firstTries && now()-s.began() >= int64(acknowledged)
 }

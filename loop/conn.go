@@ -30,7 +30,7 @@ var ErrBufferFull = errors.New("more than 65536 bytes would have to be buffered"
 
 const (
 	highMark = 64 << 10 // pending bytes from which on a Write waits
-	lowMark  = 16 << 10 // a Write waits until so few are pending; with so many it writes unasked
+	lowMark  = 16 << 10 // pending bytes at which a waiting Write goes on, and from which on a Write needs no Flush
 	maxPeek  = maxBuffer
 	maxCalls = 16 // system calls of a connection before others of its loop have their turn
 )
@@ -171,9 +171,9 @@ func (c *Conn) Next(n int) ([]byte, error) {
 	return p, nil
 }
 
-// More waits for further bytes, and adds them to those that Buffered returns. A handler that was called for bytes,
-// see [ErrIdle], already has them: then its first More does nothing. More fails as a Read does, with io.EOF at the
-// end, or with [ErrBufferFull] if 65,536 bytes are buffered.
+// More waits for further bytes, and adds them to the bytes that Buffered returns. A handler that was called for
+// bytes, see [ErrIdle], already has them: then its first More does nothing. More fails as a Read does, with io.EOF
+// at the end, or with [ErrBufferFull] if 65,536 bytes are buffered.
 func (c *Conn) More() error {
 	if c.fresh {
 		c.fresh = false
@@ -519,7 +519,7 @@ func (b *buffer) bytes() []byte {
 	return b.b[b.r:b.w:b.w]
 }
 
-// room returns a buffer with b's bytes and room for n bytes in all, or for one more than b has if n is less.
+// room returns a buffer with b's bytes and room for n bytes in all, but for at least one more byte.
 func (l *leases) room(b *buffer, n int) *buffer {
 	switch n = max(n, b.len()+1); {
 	case b == nil:
@@ -720,7 +720,7 @@ func (c *Conn) finish() {
 	c.co = coroutine{}
 }
 
-// wait lets the loop serve others until the event what, or its deadline.
+// wait lets the loop serve others until the awaited event or its deadline comes.
 func (c *Conn) wait(what Events) error {
 	switch {
 	case c.group.Callbacks:

@@ -54,7 +54,7 @@ type Dial struct {
 	id        ID
 	fd        int32 // owned while it waits
 	which     uint8
-	lone      uint16 // the port, if the kernel may choose it for the socket, too; otherwise 0
+	lone      uint16 // the target's port, if the kernel may choose it as the socket's own port too; otherwise 0
 }
 
 // A retry is a dial to a unix socket that has not connected at once. If the queue is full, the kernel does not report room, so
@@ -71,8 +71,8 @@ const (
 	maxRetryPause = 64 * time.Millisecond
 )
 
-// localPaths are the paths of unix sockets that were last found to be on local file systems, and the times at which each is
-// looked at again, by the clock of the loops, because a file system that does not answer may be mounted meanwhile.
+// localPaths has the paths of unix sockets that were last found to be on local file systems. Each has a time, by the
+// clock of the loops, at which it is looked at again: a file system that does not answer may be mounted meanwhile.
 var localPaths struct {
 	mu    sync.RWMutex
 	until map[string]int64 // guarded by mu
@@ -83,7 +83,8 @@ const (
 	mostPaths = 1024
 )
 
-// local reports whether connect(2) to a unix socket does not wait for a file system. A closed loop may wait.
+// local reports whether the loop may call connect(2) for a unix socket: the call waits for no file system, or
+// the loop is closed and may wait.
 func (l *Loop) local(path string) bool {
 	if path[0] == '@' || !l.usable.Load() {
 		return true
@@ -103,12 +104,12 @@ func (l *Loop) noteLocal(path string) {
 	localPaths.until[path] = l.Now() + int64(localTime)
 }
 
-// Connect begins to connect, and notifies c of the end. d must not be waiting already. which is passed to the
-// [Handler] of the connection. The loop does not wait for the file system of a path: a goroutine connects, one of
+// Connect begins to connect, and notifies c of the end. d must not be waiting already. The connection's [Handler] is
+// called with the value of which. The loop does not wait for the file system of a path: a goroutine connects, one of
 // at most four for a directory, unless all parts of the path were found on this machine's disks within the last
-// minute. A symbolic link is followed only if it belongs to root, to the user of this process or to the owner of the unix
-// socket. A socket that the kernel has connected to itself is refused (ECONNREFUSED): nothing listens on
-// that port.
+// minute. A symbolic link is followed only if it belongs to root, to the user of this process or to the owner of the
+// unix socket. A socket that the kernel has connected to itself is refused (ECONNREFUSED): nothing listens on that
+// port.
 func (l *Loop) Connect(d *Dial, which uint8, to Address, cfg *DialConfig, c Connector) {
 	if cfg == nil {
 		cfg = &DialConfig{}
@@ -257,7 +258,7 @@ func (d *Dial) tried(r *retry, err error) {
 // A lookup is a connect(2) on a goroutine, because its path may be on a file system that does not answer.
 type lookup struct {
 	dial   *Dial // nil once it was given up; belongs to the loop's goroutine
-	fd     int32 // owned by the goroutine until over is set, and then by the one who finds it set
+	fd     int32 // owned by the goroutine until over is set, and then by whoever finds it set
 	over   atomic.Bool
 	cancel context.CancelFunc
 }
@@ -322,7 +323,7 @@ func (h *dialHandler) Ready(_ uint8, events Events) {
 	}
 }
 
-// dialTimer is the timer of a Dial: its time is over, or it tries again.
+// dialTimer is a Dial as the owner of its timer, which ends the dial or makes it try again.
 type dialTimer Dial
 
 func (t *dialTimer) Expired(*Timer) {

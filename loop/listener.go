@@ -240,7 +240,7 @@ const maxAccept = 64
 
 // A batchSize is how many connections a listener accepts at a time: a guess of how many are queued, made without a
 // call. It starts at 1, doubles after several turns in a row with a full batch, and falls back when the queue was
-// found empty. After each doubling that was a mistake, the next one needs more such turns.
+// found empty. After each doubling that was a mistake, the next doubling needs more such turns.
 type batchSize struct {
 	size  int
 	full  int   // turns in a row with a full batch

@@ -11,7 +11,7 @@ const (
 	loadWindow = int64(32e6)
 
 	// A loop takes SCHED_BATCH if in a window it serves batchDescriptors descriptors, more than one session has,
-	// and works a tenth of the time. It gives SCHED_BATCH up if it serves fewer, or works half of that. With a
+	// and works a tenth of the time. It gives SCHED_BATCH up if it serves fewer, or works half as much. With a
 	// single session nothing gathers while the thread waits for its CPU, and a loop that rarely works costs other
 	// threads little.
 	batchDescriptors = 3

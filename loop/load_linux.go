@@ -52,7 +52,7 @@ func (l *load) leave() {
 }
 
 // hold gives a thread SCHED_BATCH if its policy is SCHED_OTHER. Unless the program sets policies, a thread that
-// already has SCHED_BATCH counts too: it was held by another loop, or started by such a thread.
+// already has SCHED_BATCH is held too: it was held by another loop, or started by such a thread.
 func hold(tid int, owned bool) error {
 	batched.Lock()
 	defer batched.Unlock()

@@ -292,7 +292,7 @@ func (c *Conn) settle() {
 	if c.out != nil && c.failure == nil {
 		now := c.group.loop.clock()
 		if by := now + int64(closeTime); c.writeBy == 0 || c.writeBy > by {
-			c.writeBy = by // it stays, whatever the client does meanwhile
+			c.writeBy = by // the deadline stays, whatever the client does meanwhile
 		}
 		c.group.loop.Arm(&c.timer, c, time.Duration(max(c.writeBy-now, 0)))
 		return
@@ -419,8 +419,8 @@ var ErrServerClosed error = closed.Error("penstock: loop: the server is closed")
 // [Server.Close] or [Server.Shutdown]. Then it returns [ErrServerClosed]: at once, if one of the two was called
 // before. The remaining connections are closed: the call in which a handler waits returns net.ErrClosed, and Serve
 // waits for calls of [Conn.Go]. Any other error comes from the fields, the listener, or a loop. The error is never
-// nil, and the listener is closed, and its path removed as by package net, when Serve returns. TCP connections
-// have TCP_NODELAY and keepalive, as those of package net.
+// nil. When Serve returns, the listener is closed, and its path is removed as by package net. TCP connections have
+// TCP_NODELAY and keepalive, as in package net.
 func (s *Server) Serve(l net.Listener) error {
 	if isNil(l) {
 		return fmt.Errorf("penstock: loop: serve: %w: the listener is nil", ErrConfig)
@@ -522,8 +522,8 @@ func (s *Server) Close() error {
 
 // Shutdown ends Serve without interrupting handlers, and every later call of Serve at once. It accepts the
 // connections in the kernel's queue and no further ones. A connection ends when its handler returns and everything
-// is written; one whose handler has returned ErrIdle is closed, see [Server.Drain]. Shutdown returns nil when
-// Serve has returned. If ctx ends before, it returns the cause, and handlers go on: [Server.Close] ends them.
+// is written; it is closed at once if its handler has returned ErrIdle, see [Server.Drain]. Shutdown returns nil
+// when Serve has returned. If ctx ends before, it returns the cause, and handlers go on: [Server.Close] ends them.
 //
 // A handler may call it only within [Conn.Go]; Shutdown then also waits for that handler. Otherwise any
 // goroutine may call it at any time.

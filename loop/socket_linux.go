@@ -72,8 +72,8 @@ func localAddr(fd int) net.Addr {
 	return nil
 }
 
-// openSocket makes a socket that is ready to connect. Unlike connect's, its errors name the operation. The caller
-// closes the socket even after an error, unless fd is -1.
+// openSocket makes a socket that is ready to connect. Its errors name the operation; the errors of connect do
+// not. The caller closes the socket even after an error, unless fd is -1.
 func openSocket(to *Address, cfg *DialConfig) (fd int, err error) {
 	network := "unix"
 	switch {

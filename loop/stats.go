@@ -107,7 +107,8 @@ type cpuTime struct {
 	used   time.Duration
 }
 
-// since returns the thread's CPU time since before, or 0 if before is of another thread.
+// since returns the CPU time that the thread has used after an earlier reading, or 0 if the reading is of
+// another thread.
 func (t cpuTime) since(before cpuTime) time.Duration {
 	if t.thread == 0 || t.thread != before.thread {
 		return 0

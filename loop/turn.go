@@ -214,10 +214,10 @@ type others struct {
 // runningLoops is the number of running loops in the process.
 var runningLoops atomic.Int64
 
-// run lets other goroutines run, span after they last ran. Goroutines that wait for the network become ready
-// only when somebody looks at the runtime's poller: a P with nothing else to run, or the runtime's monitor,
-// every 10 ms at best. So a loop that works most of the time looks itself, unless there are more Ps than loops:
-// then the other goroutines have a P.
+// run lets other goroutines run. span is the time since they last ran. Goroutines that wait for the network
+// become ready only when somebody looks at the runtime's poller: a P with nothing else to run, or the runtime's
+// monitor, every 10 ms at best. So a loop that works most of the time looks itself, unless there are more Ps
+// than loops: then the other goroutines have a P.
 func (o *others) run(span int64) {
 	if o.worked > span/2 && runningLoops.Load() >= int64(runtime.GOMAXPROCS(0)) {
 		o.knock.wait()

@@ -10,7 +10,7 @@ import (
 // nothing and take constant time for any number of timers.
 type Timer struct {
 	next, prev *Timer // nil unless armed
-	due        int64  // tick; in the head of a list, its place
+	due        int64  // tick; in the head of a list, the list's place
 	owner      Expirer
 }
 
@@ -228,7 +228,7 @@ func (l *Loop) Arm(t *Timer, owner Expirer, d time.Duration) {
 	l.wheel.arm(t, l.Now()+min(int64(d), maxTimer))
 }
 
-// maxTimer, 73 years, is far below the times whose sums overflow.
+// maxTimer is 73 years: a sum with it does not overflow.
 const maxTimer = 1 << 61
 
 // Disarm keeps t from calling. It does nothing if t is not armed.

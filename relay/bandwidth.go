@@ -364,7 +364,7 @@ func (w *pacer) refund() {
 	w.grant, w.reserved = 0, reserved{}
 }
 
-// refund is pacer.refund for a direction that may not be paced.
+// refund does what pacer.refund does, if the direction is paced.
 func (d *direction) refund() {
 	if d.pace != unpaced {
 		d.pacer().refund()

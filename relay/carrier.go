@@ -28,7 +28,7 @@ type offers struct {
 const (
 	// A map that never had more than fewOffers is left as it is.
 	fewOffers = 4096
-	// When no more than 1/offersLeft of fewOffers are left, a larger map is made again.
+	// Once at most fewOffers/offersLeft offers are left, a larger map is replaced by a new one.
 	offersLeft = 4
 )
 

@@ -68,7 +68,7 @@ func kindOfFile(fd int) (k kind, ok bool) {
 		k = fifo
 	case sys.S_IFSOCK:
 		if t, err := sys.GetsockoptInt(fd, sys.SOL_SOCKET, syscall.SO_TYPE); err != nil || t != syscall.SOCK_STREAM {
-			return 0, false // of messages, where an empty one is no end
+			return 0, false // it has messages, and an empty message is no end of file
 		}
 		k = socket
 		if _, err := sys.TCPState(fd); err == nil {

@@ -101,7 +101,7 @@ type environment struct {
 	counts *counts
 	clock  clock                  // of sessions on goroutines
 	ctx    context.Context        // of a copy
-	first  atomic.Pointer[pair]   // of a session on goroutines: the first one at which an end of file was passed on
+	first  atomic.Pointer[pair]   // of a session on goroutines: the link on which the first end of file was passed on
 	active func(*direction, wait) // notes that a direction is not idle, and what it waited for until now; may be nil
 	// engineChanged is called after a change of a direction's mode; may be nil.
 	engineChanged func(*direction)
@@ -126,7 +126,7 @@ type rareState struct {
 	answers *observing    // nil unless observed
 	rewrite *rewrite      // nil unless rewritten
 	gate    driver.Gate   // nil unless it holds back the direction's bytes; then limited is set
-	hears   *direction    // the direction whose gate hears these bytes, or nil; then limited is set
+	hears   *direction    // the direction with the gate that hears these bytes, or nil; then limited is set
 	asked   bool          // Pass of gate was called
 	carried int64         // bytes that Carriers have delivered; set by a loop when a Carrier no longer has the session
 	seed    int64         // in ab of a loop's session that has come back; 0: its sockets decide it
@@ -332,7 +332,8 @@ func (d *direction) passEnd() wait {
 // [Relay.Shutdown].
 const opHalfClose = "half-close"
 
-// failHalfClose: a reset closes the socket, and shutdown(2) then returns ENOTCONN (net/ipv4/af_inet.c, inet_shutdown).
+// failHalfClose handles a failed closeWrite. A reset closes the socket, and shutdown(2) then returns ENOTCONN
+// (net/ipv4/af_inet.c, inet_shutdown).
 func (d *direction) failHalfClose(err error) wait {
 	if errors.Is(err, syscall.ENOTCONN) {
 		err = syscall.ECONNRESET
@@ -515,8 +516,8 @@ type sender interface {
 	// whether it can. lowerMark undoes that; it is called from other goroutines.
 	raiseMark(n int) bool
 	lowerMark()
-	// aborted reports, after an end of file, whether it was really a reset whose error a write on the
-	// same socket has already received.
+	// aborted reports, after an end of file, whether it was really a reset, and a write on the same socket
+	// has already received its error.
 	aborted() bool
 	// queued returns the bytes that wait in the receive queue.
 	queued() int
@@ -628,8 +629,8 @@ func (e ending) flushAndAbandon(held bool) {
 }
 
 // over records how the direction ended, and reports whether its destination must be reset: because the source's
-// end of file was not passed on, or because the source failed later. If the other direction's end has ended it
-// (directionEnded), it has passed on no end of file, but may have lost no byte.
+// end of file was not passed on, or because the source failed later. A direction that was ended by the end of
+// the other one (directionEnded) has passed on no end of file, but may have lost no byte.
 func (e ending) over() (resetSink bool) {
 	if !e.is(ended) {
 		reason := e.reason

@@ -139,7 +139,7 @@ func (y *layered) recv(p []byte) (int, error) {
 	if n < 0 || n > len(p) {
 		return 0, errInvalidRead
 	}
-	if flushErr := y.flush(); n == 0 && flushErr != nil { // the failure of an answer of the layer's own
+	if flushErr := y.flush(); n == 0 && flushErr != nil { // the layer could not send an answer of its own
 		return 0, flushErr
 	}
 	switch {

@@ -22,8 +22,8 @@ import (
 )
 
 // mapNames are the names of the maps that are pinned, in the order in which they are pinned. They are unpinned
-// in reverse order, before all links. So a set with the last map is complete, and no process that dies leaves
-// an incomplete set that looks complete.
+// in reverse order, before all links. So a set that has the last map is complete, even if a process has died
+// while it pinned or unpinned.
 var mapNames = []string{"events", "flows", "sessions"}
 
 // pinned returns the maps that are pinned in the directory, after tidy: all of them or none. Records of another

@@ -27,8 +27,8 @@ const (
 // packets without a session cost less. A bit is set before its tuple can be found, and cleared after the tuple
 // is removed.
 //
-// The map places has, for a hash that only one tuple has, the place of the tuple's session. There the programs
-// find the session without looking in the table of tuples. A place is set after its tuple can be found in the
+// If only one tuple has a hash, the map places has the place of this tuple's session under the hash. With it
+// the programs find the session without the table of tuples. A place is set after its tuple can be found in the
 // table, and cleared before the tuple is removed. If two tuples had the same hash, there is no place until both
 // are gone.
 type ports struct {
@@ -124,7 +124,7 @@ func (f *ports) close() (err error) {
 	return err
 }
 
-// place is the number by which the map places names a side of a slot. 0 in the map means no place.
+// place is the number that stands for a side of a slot in the map places. There 0 means no place.
 func place(slot uint32, side int) uint32 { return slot<<1 + uint32(side) + 1 }
 
 // flag returns the bit that says whether the tuple of a side is counted.

@@ -212,7 +212,7 @@ func (p *Program) Session(slot uint32) *Session {
 // State returns the state of the session.
 func (s *Session) State() state.State { return state.Word(atomic.LoadUint64(&s.Word)).State() }
 
-// Change changes the state as the owner if it is one of from, and reports whether it did.
+// Change changes the state, as the owner, if the present state is in from, and reports whether it did.
 func (s *Session) Change(to state.State, from ...state.State) bool {
 	for {
 		w := state.Word(atomic.LoadUint64(&s.Word))
@@ -359,7 +359,7 @@ func (p *Program) Discard(slot uint32) {
 	}
 }
 
-// leads reports whether a tuple leads to the record that has it. If it leads to another record, that record's
+// leads reports whether a tuple leads to a record that has this tuple. If the record has another tuple, its
 // slot is added to strangers.
 func (p *Program) leads(key *laneTuple, at *lanePlace) bool {
 	if at.Slot >= p.size || at.Side > 1 {

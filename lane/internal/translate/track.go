@@ -84,7 +84,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 		fate.Reset = true
 		return fate
 	case s.Flags&RST != 0 && s.Length == 0:
-		return fate // the endpoint challenges it, and it comes again at the number of the challenge
+		return fate // the endpoint challenges the RST, which then comes again at the challenge's number
 	case f.beyond(o, data, end, s.Length > 0):
 		fate.Beyond = true
 		return fate
@@ -103,7 +103,7 @@ func (f *Flow) Note(o *Flow, s Segment) (fate Fate) {
 	if s.Stamped && int32(s.Stamp-f.Stamp) > 0 {
 		f.Stamp = s.Stamp
 	}
-	if end > begin { // an acknowledgement without data can have a number after bytes, or after an end of file, that were lost before the lane
+	if end > begin { // not for an acknowledgement without data: bytes, or an end of file, before its number may have been lost on the way here
 		f.Sent = max(f.Sent, uint64(max(end, 0)))
 	}
 	if s.Flags&FIN != 0 {

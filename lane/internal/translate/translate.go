@@ -172,8 +172,8 @@ func (s *Side) window(w uint16) uint16 {
 	return uint16(n)
 }
 
-// Offered returns how many bytes a window lets the other endpoint send. It is the window's value, or the value
-// that the other endpoint sees if that was rounded up.
+// Offered returns how many bytes a window lets the other endpoint send. It is the window's value, or the
+// larger value that the other endpoint sees if the window was rounded up.
 func (s *Side) Offered(w uint16) uint32 {
 	return max(uint32(w)<<s.Scale, uint32(s.window(w))<<s.Unit)
 }
@@ -211,7 +211,7 @@ func (s *Side) option(o []byte, acks bool) {
 	switch {
 	case o[0] == 8 && len(o) == 10:
 		add(o[2:], s.Time)
-		if acks { // an echo is valid with an acknowledgement alone (RFC 7323, 3.2)
+		if acks { // an echo is valid only with an acknowledgement (RFC 7323, 3.2)
 			add(o[6:], -s.Echo)
 		}
 	case o[0] == 5 && len(o) >= 10 && (len(o)-2)%8 == 0:
