@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// check finds errors of the configuration as a whole, although each value is valid by itself.
+// check finds errors that the configuration has as a whole, even if each value is valid by itself.
 func (l *loader) check() {
 	c := &l.cfg
 	if len(c.Listeners) == 0 && len(l.problems) == 0 {
@@ -287,10 +287,10 @@ func (k *checker) zones(z *ZoneAware) {
 	}
 }
 
-// A sight is what a path is on this machine. All are false if that cannot be found out.
+// A sight says what a path is on this machine. All fields are false if this cannot be found out.
 type sight struct {
 	absent, dir, noDir, socket, disk bool
-	err                              error // of anything but an absent file
+	err                              error // any error, except that the file is absent
 }
 
 func (d *decoder) look(path string) (s sight) {
@@ -422,8 +422,7 @@ func (k *checker) twice(u *Upstream) {
 	}
 }
 
-// destination returns the same text for all addresses of the same destination, except for
-// names.
+// destination returns the same text for all addresses of one destination. It does not resolve names.
 func destination(a Address) string {
 	if a.Network != "tcp" {
 		return a.Network + ":" + filepath.Clean(a.Name)
@@ -507,8 +506,8 @@ func (k *checker) queue(u *Upstream) {
 		"no client will wait in the queue, because nothing limits the connections of the upstream %s", u.Name)
 }
 
-// loops complains if listeners send clients round in a circle: an endpoint is an address of the same or another
-// listener. One client would then use up all connections. It follows a client that meets no condition of a route. It
+// loops complains if listeners send clients round in a circle, because an endpoint is an address of the same or another
+// listener. One client would then use up all connections. loops follows a client that meets no condition of a route. It
 // does not find circles that depend on a condition, on the client's source or on discovery.
 func (k *checker) loops(c *Config) {
 	g := graph{checker: k, listeners: make(map[string]*Listener), state: make(map[any]int)}
@@ -567,8 +566,8 @@ const done = -1
 // address.
 type step struct {
 	from any
-	at   place   // of the listener's or route's upstream
-	by   Address // the endpoint
+	at   place   // where the listener or the route names its upstream
+	by   Address // address of the endpoint
 }
 
 // walk follows every step from a listener or an upstream.
@@ -594,7 +593,7 @@ func (g *graph) walk(from any) {
 	g.state[from] = done
 }
 
-// leave follows the steps of a client that meets no condition of a listener.
+// leave follows the steps of a client that meets no condition of the listener's routes.
 func (g *graph) leave(ln *Listener) {
 	for i := range ln.Routes {
 		r := &ln.Routes[i]
@@ -727,7 +726,7 @@ func (d *decoder) outgoing(a Address) []string {
 	return list
 }
 
-// plain returns the same text for the same address.
+// plain returns the same text for a host, however it is written.
 func plain(host string) string {
 	if sockopt.Localhost(host) {
 		return "127.0.0.1"

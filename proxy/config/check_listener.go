@@ -48,7 +48,7 @@ func (k *checker) listener(ln *Listener) {
 	k.covered(ln)
 	k.firstBytes(ln)
 	k.filters(ln)
-	seen := make(map[string]int) // line by conditions
+	seen := make(map[string]int) // line of the first route, by its conditions
 	for i := range ln.Routes {
 		k.route(ln, &ln.Routes[i])
 		if k.bad[&ln.Routes[i]] || k.checkVague(&ln.Routes[i].Match) {
@@ -82,7 +82,7 @@ func (m *Match) everybody() bool {
 	return len(m.SNI)+len(m.ALPN) == 0 && !m.excludes() && !m.FirstBytes()
 }
 
-// excludes reports whether clients may not get the route whatever they say.
+// excludes reports whether some clients cannot get the route, whatever they say.
 func (m *Match) excludes() bool { return len(m.Source)+len(m.TLV) > 0 || m.Port != 0 }
 
 // checkVague reports whether there may be conditions that could not be read.
@@ -528,9 +528,9 @@ func (k *checker) hiddenHTTP2(ln *Listener) {
 	}
 }
 
-// disguised warns of endpoints that serve clients of routes by host and path, and also clients of TLS or PostgreSQL. A
-// lenient endpoint may take a ClientHello or a StartupMessage for an HTTP method, and serve a request after it that no
-// route by host and path has seen.
+// disguised warns of endpoints that get HTTP clients by host and path, and also clients of TLS or PostgreSQL. A lenient
+// endpoint may take a ClientHello or a StartupMessage for an HTTP method, and then serve a request that no route by
+// host and path has checked.
 func (k *checker) disguised(c *Config) {
 	for _, ln := range c.Listeners {
 		guard := slices.IndexFunc(ln.Routes, func(r Route) bool { return len(r.Match.Host)+len(r.Match.Path) > 0 })
@@ -550,8 +550,8 @@ func (k *checker) disguised(c *Config) {
 	}
 }
 
-// gettingTo returns the upstreams that clients of a protocol may reach. It leaves out routes by bytes, and routes for
-// every protocol with an index below from.
+// gettingTo returns the upstreams that clients of a protocol may reach. It leaves out routes with conditions on bytes,
+// and the routes before index from that take every protocol.
 func (ln *Listener) gettingTo(protocol string, from int) (names []string) {
 	for i := range ln.Routes {
 		r := &ln.Routes[i]
@@ -573,7 +573,7 @@ func (m *Match) only(protocol string) bool {
 		len(m.SNI)+len(m.ALPN)+len(m.Host)+len(m.Path)+len(m.User)+len(m.Database)+len(m.Bytes) == 0 && !m.excludes()
 }
 
-// meeting returns one of the second upstreams that shares a destination with the first ones, "" if none does.
+// meeting returns an upstream in second that shares a destination with an upstream in first, or "" if there is none.
 func (k *checker) meeting(first, second []string) string {
 	a, b := k.destinationsOf(first), k.destinationsOf(second)
 	for _, at := range slices.Sorted(maps.Keys(b)) {
@@ -584,8 +584,7 @@ func (k *checker) meeting(first, second []string) string {
 	return ""
 }
 
-// destinationsOf maps the destinations of upstreams' endpoints, including their fallbacks, to the names of these
-// upstreams.
+// destinationsOf maps each destination of these upstreams and their fallbacks to the name of the upstream that has it.
 func (k *checker) destinationsOf(names []string) map[string]string {
 	list := make(map[string]string)
 	for _, name := range slices.Sorted(slices.Values(names)) {
@@ -693,7 +692,7 @@ func (u *Upstream) speaksFirst() string {
 	return ""
 }
 
-// bindOwners are a bind and its owner.
+// A bindOwners says who has a bind, and where it is written.
 type bindOwners struct {
 	whose string
 	at    place
@@ -710,7 +709,7 @@ type port struct {
 // A family holds the owners of the addresses of IPv4 or of IPv6.
 type family struct{ first, wild bindOwners }
 
-// give makes to the owner, unless there is one.
+// give sets the owner, unless there is one.
 func (t *bindOwners) give(to bindOwners) {
 	if t.whose == "" {
 		*t = to

@@ -39,7 +39,8 @@ func (k *checker) admin(a *Admin) {
 	}
 }
 
-// changers checks that no other user may choose the authorities: their clients may change everything.
+// changers checks that no other user may write the file of authorities: a client with their certificate may change
+// everything.
 func (k *checker) changers(t *AdminTLS) {
 	path, at := string(t.ClientCA), k.at(&t.ClientCA, t)
 	if mode, err := k.mode(path); err == nil && mode&0o002 != 0 { // an error was reported as the file was read
@@ -123,8 +124,8 @@ func (k *checker) metrics(m *Metrics) {
 	k.token(m)
 }
 
-// hosts returns the addresses from which clients can connect to the metrics. It is invalid if they may have any
-// address.
+// hosts returns the addresses from which clients can connect to the metrics. The prefix is invalid if clients may have
+// any address.
 func (m *Metrics) hosts() netip.Prefix {
 	if m.Bind.Address.Network != "tcp" {
 		return netip.Prefix{}
@@ -279,7 +280,8 @@ func (k *checker) lane(c *Config) {
 	k.devices(l)
 }
 
-// sameLane reports whether two sections have the same values. What `penstock config` prints has all defaults.
+// sameLane reports whether two sections have the same values. A section with nothing but defaults may come from
+// `penstock config`, which prints all of them.
 func sameLane(a, b Lane) bool {
 	a.Pos, b.Pos = Pos{}, Pos{}
 	a.Devices, b.Devices = slices.Concat(a.Devices), slices.Concat(b.Devices) // empty is nil

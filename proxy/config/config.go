@@ -86,8 +86,8 @@ type MetricsTLS struct {
 	Key  Path `key:"key" required:"yes" eg:"a.key" doc:"PEM file of its private key."`
 }
 
-// Off is written instead of a section that is on by default. Auto is written instead of the address of the
-// admin API where the process chooses it; its Bind is zero.
+// Off is written instead of a section that is on by default. Auto is written as the address of the admin API if the
+// process chooses it; the Bind is then zero.
 const (
 	Off  = "off"
 	Auto = "auto"
@@ -124,8 +124,8 @@ func (l *LoopLimits) CPUs() topology.Set {
 	return topology.NewSet(all...)
 }
 
-// Number returns the configured number of loops. Without one it returns otherwise, but at most one loop for each CPU of
-// Affinity.
+// Number returns the configured number of loops. If none is configured it returns the argument, but at most one loop
+// for each CPU of Affinity.
 func (l *LoopLimits) Number(otherwise int) int {
 	switch cpus := len(l.CPUs()); {
 	case l.Count > 0:
@@ -296,8 +296,8 @@ func (c *Config) laneMode(mode string) bool {
 	return false
 }
 
-// UnlessLeft follows the new value of lane.sessions if lane.leave is in force: if sessions stay in the lane, the next
-// process adopts their table with its size.
+// UnlessLeft is added to a new value of lane.sessions if lane.leave is in force: the next process adopts the table of
+// the sessions that stay in the lane, and the table keeps its size.
 const UnlessLeft = ", unless sessions stay in the lane"
 
 // Lasting returns the lane's keys that differ in next, and that a running process cannot change.

@@ -404,7 +404,7 @@ func (o *object) keys() []string {
 	return slices.Clip(keys)
 }
 
-// groupsWith appends the keys of the groups within o that have a key. Each is named once.
+// groupsWith appends the names of the groups within o that have this key, each name once.
 func (o *object) groupsWith(key string, groups []string) []string {
 	for _, f := range o.fields {
 		if f.obj == nil {
@@ -464,7 +464,8 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	return o.byKey[meant]
 }
 
-// ofHAProxy has the keys for words of HAProxy that resemble no key; several if the group or the user decides.
+// ofHAProxy maps words of HAProxy that resemble none of our keys to the keys that they may mean. If there are several
+// keys, the group or the user decides.
 var ofHAProxy = map[string]string{
 	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams", "server": "endpoints idle", "default_backend": "upstream", "use_backend": "routes",
 	"acl": "routes deny allow", "option": "health_check", "httpchk": "health_check", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",

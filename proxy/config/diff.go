@@ -369,8 +369,8 @@ func shown(f *field, v reflect.Value) string {
 	return `""`
 }
 
-// listText returns the text of a list in a KeyChange. A long list is shown from the first element on in which it differs from
-// the other list, if that is not among the first.
+// listText returns the text of a list in a KeyChange. If the lists have the same first elements, a long list is shown
+// from the first different element on.
 func listText(f *field, v, other reflect.Value) string {
 	if f.obj != nil {
 		return fmt.Sprintf("%d of them", v.Len())

@@ -25,16 +25,16 @@ type EndpointEdit struct {
 type Edited struct {
 	Path          string  // of the file that has the endpoint's line
 	Before, After []byte  // equal if nothing has to change
-	Next          *Config // with all files as they were read; nil if nothing has to change
+	Next          *Config // after the edit, with the other files as they were read; nil if nothing has to change
 }
 
 // ErrNotPlain is wrapped by the error about a line that cannot be edited because it depends on other lines, or other
-// lines on it: it has an alias, an anchor or a variable.
+// lines depend on it: it has an alias, an anchor or a variable.
 var ErrNotPlain = errors.New("this line cannot be edited automatically")
 
 // EditEndpoint edits the file with an endpoint's line: the file at path, or a file that it includes. It writes nothing
-// to disk, and keeps comments and format. The edited configuration was checked as by [Load], and differs from the one
-// before only by this edit. The error is one line.
+// to disk, and keeps comments and format. The edited configuration was checked as by [Load], and differs from the
+// configuration before only by this edit. The error is one line.
 func EditEndpoint(path string, env Env, e *EndpointEdit) (*Edited, error) {
 	before, problems := Load(path, env)
 	if len(problems) > 0 {
@@ -80,7 +80,7 @@ func problemError(problems []Problem) error {
 	return fmt.Errorf("%v: %s", p.Pos, p.Message)
 }
 
-// loadWith is Load with an edited file. The others are as they were read.
+// loadWith is Load with an edited file. It takes the other files as they were read before.
 func (r *reading) loadWith(e *Edited, env Env) (*Config, []Problem) {
 	l := newLoader(env)
 	read := l.read
@@ -165,7 +165,7 @@ func (e *EndpointEdit) Name() string {
 type editor struct {
 	*source
 	json   bool
-	failed error // the first error; it wraps [ErrNotPlain]. What is made after it is not used
+	failed error // the first error; it wraps [ErrNotPlain]. text made after it is not used
 }
 
 // fail notes why the text is not edited.

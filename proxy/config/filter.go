@@ -75,7 +75,7 @@ func (ln *Listener) FilteredTo() (upstreams []string) {
 	return upstreams
 }
 
-// A module identifies a module by everything that the module can see when it starts.
+// A module is the identity of a WebAssembly module: everything that it can see when it starts.
 type module struct {
 	sum, config [sha256.Size]byte
 	name        string
@@ -96,12 +96,13 @@ type modules struct {
 // A verdict is the result of loading a module.
 type verdict struct {
 	c     *complaint // nil if the module was accepted
-	at    time.Time  // when a module timed out; zero means that it did not
-	until time.Time  // when a module that timed out may be loaded again: the timeout may not be its fault; zero means never
+	at    time.Time  // when the module timed out; zero if it did not
+	until time.Time  // when a module that timed out, perhaps by no fault of its own, may be loaded again; zero means never
 }
 
 // Limits of the remembered results. Beyond mostModules all are forgotten, and loaded again. A module that timed out is
-// left alone for timeoutRests times the time limit, and for justNow by a reload, which may have waited for it.
+// not loaded again for timeoutRests times the time limit. A reload, which may have waited for the module, tries again
+// after justNow.
 const (
 	mostModules  = 4096
 	timeoutRests = 4
@@ -336,8 +337,8 @@ func (ln *Listener) Modules() (rewrites []*Rewrite) {
 	return rewrites
 }
 
-// Copied returns a line for each direction of a listener that the configuration makes copied instead of spliced. The
-// line says after which pause a sender can get bytes past the module.
+// Copied returns a line for each direction of a listener that is copied instead of spliced because of the
+// configuration. The line says after which pause a sender can get bytes past the module.
 func Copied(c *Config) (lines []string) {
 	for _, ln := range c.Listeners {
 		holds := make(map[string]time.Duration) // the shortest hold of each direction

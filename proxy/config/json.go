@@ -18,7 +18,7 @@ import (
 type jsonReader struct {
 	text      string
 	at        int
-	line, col int // of at, counted from 1, the column in characters
+	line, col int // the place of at; both count from 1, the column in characters
 	bad       bool
 }
 

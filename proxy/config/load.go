@@ -30,9 +30,9 @@ func Load(path string, env Env) (*Config, []Problem) {
 	return l.load(path)
 }
 
-// LoadKnown is [Load] for callers who may only look: it loads no WebAssembly modules. It assumes that modules are valid
-// that this process has not loaded yet, and returns them. If there are any, the result is not final: load them, and
-// read the file again.
+// LoadKnown is [Load] for callers who may only look: it loads no WebAssembly modules. If this process has not loaded a
+// module yet, LoadKnown assumes that the module is valid, and returns it. If there are any, the result is not final:
+// load them, and read the file again.
 func LoadKnown(path string, env Env) (*Config, []*Unknown, []Problem) {
 	l := newLoader(env)
 	l.known = true
@@ -46,8 +46,8 @@ func (l *loader) load(path string) (*Config, []Problem) {
 	return l.finish()
 }
 
-// Parse is [Load] for a text instead of a file; name stands for the file in problems. Files of the Config is empty
-// unless the text names files.
+// Parse is [Load] for a text instead of a file; name stands for the file in problems. The Config has no Files unless
+// the text names some.
 func Parse(name string, text []byte, env Env) (*Config, []Problem) {
 	l := newLoader(env)
 	l.names = append(l.names, name)
@@ -306,7 +306,7 @@ func (l *loader) unmatched(pattern, written string, at place) {
 	}
 }
 
-// absolute returns the same path for the same file, except for links.
+// absolute returns the same path for the same file, however it is written. It does not follow links.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -363,8 +363,7 @@ func (s *source) only(keys []string) (kept *source, found bool) {
 	return &source{name: s.name, dir: s.dir, data: b.String()}, len(seen) > 0
 }
 
-// beginsSection reports whether a line ends the section before it. Brackets and list items
-// continue that section.
+// beginsSection reports whether a line begins a new section. Brackets and list items continue the section before them.
 func beginsSection(line string) bool {
 	return !strings.ContainsAny(line[:1], " \t\r\n#]}-,")
 }

@@ -90,7 +90,7 @@ func (k *checker) logFile(l *SessionLog) {
 		k.complainAt(at, "write the path of a file in it", "%s is a directory", path)
 	case is.disk:
 		k.complainAt(at, "write the path of a file", "%s is a block device", path)
-	case is.socket && !strings.HasPrefix(path, "/dev/std"): // of each process its own
+	case is.socket && !strings.HasPrefix(path, "/dev/std"): // each process has its own
 		k.complainAt(at, "write syslog+unix:"+path+", or journald:"+path, "%s is a socket", path)
 	case is.err != nil:
 		k.warnAt(at, mend(is.err, 0), "%v", is.err)

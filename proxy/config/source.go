@@ -433,9 +433,9 @@ func syntaxFix(message string, at place) string {
 	return ""
 }
 
-// A list or a mapping in brackets may be the key of another mapping. Until the parser knows that it is none, it keeps all of its
-// tokens. It knows this at once for the value of a key, but not for the outermost brackets, nor for brackets within a list.
-// A token takes 600 bytes, and all tokens are copied when the buffer grows.
+// A list or a mapping in brackets may be the key of another mapping. The parser keeps all tokens of the brackets until
+// it knows that they are no key. It knows this at once for the value of a key, but not for the outermost brackets, nor
+// for brackets within a list. A token takes 600 bytes, and all tokens are copied when the buffer grows.
 
 // maxKept limits the tokens that the parser keeps: 10,000 endpoints with four keys.
 const maxKept = 240_000

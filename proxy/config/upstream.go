@@ -276,8 +276,8 @@ const (
 	maxListedProblems = 20
 )
 
-// ParseEndpoints reads the text of a file with at most most endpoints, in the form of an upstream's endpoints. name
-// is the name of the file in errors. An error joins a [Problem] for each error of the list.
+// ParseEndpoints reads the text of an endpoints file, which lists endpoints as an upstream does. most limits their
+// number. name is the name of the file in errors. An error joins a [Problem] for each error of the list.
 func ParseEndpoints(name string, text []byte, most int) ([]Endpoint, error) {
 	l := newLoader(nil)
 	l.literal, l.names, l.src = true, []string{name}, newSource(name, text)

@@ -54,7 +54,7 @@ func (b Bind) String() string {
 }
 
 // BindKey returns the same key for the same address of a listener, whatever its mode. Sockets of systemd have no such
-// key, because a name may stand for several.
+// key, because a name may stand for several sockets.
 func (ln *Listener) BindKey(at Bind) string {
 	at.Address.Mode = 0
 	switch {
