@@ -26,8 +26,8 @@ type change struct {
 	listeners  map[string]*nextListener
 	binds      binds
 	kept       map[*listenSocket]bool // sockets in force that are kept; nil until computed
-	reusePort  []*listenSocket        // reuse-port sockets given up by this change; another process may still hold their address
-	successors []*listenSocket        // sockets bound beside the ones in reusePort; they listen once everything is prepared
+	reusePort  []*listenSocket        // reuse-port sockets that this change gives up; another process may still hold their address
+	successors []*listenSocket        // sockets bound beside the sockets in reusePort; they listen once everything is prepared
 	own        *ownAddresses          // addresses of the configuration in force; nil until computed
 	undo       []func()               // called in reverse order if the preparation fails
 	commits    []func()               // changes to parts that stay, run when nothing can fail any more
@@ -247,7 +247,7 @@ func (s *Server) swapSockets(c *change) {
 	for name, l := range s.listeners {
 		if c.listeners[name] == nil {
 			delete(s.listeners, name)
-			counts := l.listenerCounts // a copy, which does not keep the listener
+			counts := l.listenerCounts // a copy, so that the listener can be collected
 			s.removed.listeners[name] = &counts
 			l.close(nil)
 		}
@@ -255,7 +255,7 @@ func (s *Server) swapSockets(c *change) {
 	maps.DeleteFunc(s.removed.listeners, func(name string, of *listenerCounts) bool { return s.listeners[name] != nil || !of.busy() })
 }
 
-// swapLimits sets the limits of clients that come in, and wakes the sockets that wait for room.
+// swapLimits sets the limits for new clients, and wakes the sockets that wait for room.
 func (s *Server) swapLimits(c *change) {
 	for _, l := range c.listeners {
 		l.listener.limit()
@@ -285,8 +285,8 @@ func (r *registry) routesUnchanged(c *change, cfg *config.Listener) bool {
 	return !slices.ContainsFunc(destinations(cfg), func(name string) bool { return !r.lasts(c, name) })
 }
 
-// listenerUnchanged reports whether a listener of the next configuration has the same
-// configuration, upstreams, contents of certificates and changes by hand as the present one, and was not
+// listenerUnchanged reports whether the listener old can stay: the next configuration changes neither its keys nor
+// its upstreams, certificates and changes by hand. A drained listener cannot stay; drained says that the next one is
 // drained.
 func (lm *listenerManager) listenerUnchanged(c *change, old *listener, cfg *config.Listener, drained bool) bool {
 	if old == nil || old.drained || drained || !old.cfg.Same(cfg) || !lm.routesUnchanged(c, cfg) || old.tls != nil && !old.tls.Current() ||

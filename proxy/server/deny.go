@@ -43,7 +43,7 @@ func (s *Server) Deny(text, listener string, within time.Duration, by string) (a
 	rule, err := source.ParseRule(text)
 	prefix, failed := netip.ParsePrefix(text)
 	switch {
-	case failed == nil && prefix.Bits() == 0: // 10.0.0.7/0 too, for which err advises 0.0.0.0/0
+	case failed == nil && prefix.Bits() == 0: // 10.0.0.7/0 too: err would advise to write 0.0.0.0/0
 		return admin.NewDenial{}, fmt.Errorf("%w: source: %q matches every IPv4 or every IPv6 client: write all to deny every client, or a longer prefix", admin.ErrInvalid, text)
 	case err != nil:
 		return admin.NewDenial{}, fmt.Errorf("%w: source: %w", admin.ErrInvalid, err)
@@ -104,8 +104,8 @@ func (d *denials) remove(rule source.Rule, listener, by string) error {
 	return nil
 }
 
-// instead explains why a source has no denial at a listener, or everywhere if listener is empty: it names the places where
-// the source is denied.
+// instead says where a source is denied, for an operator who undenies it in another place: listener, or all listeners
+// if listener is empty.
 func (d *denials) instead(rule source.Rule, listener string) string {
 	var at []string
 	for _, one := range d.list {
@@ -135,8 +135,8 @@ func (s *Server) Denied() []admin.Denial {
 	return list
 }
 
-// restore replaces the denials by the denials that an earlier process has kept. It leaves out
-// expired denials, and denials with a source that cannot be parsed, which it logs.
+// restore replaces the denials by the denials that an earlier process has kept. It leaves out expired denials. If a
+// source cannot be parsed, it logs the denial and leaves it out.
 func (d *denials) restore(list []state.Denial) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,8 +186,8 @@ func (d *denials) enforce() {
 	d.save()
 }
 
-// expire ends the denials that have expired. It is called every second, because a timer does not notice that the machine's clock
-// is set.
+// expire ends the denials that have expired. It is called every second, because a timer does not notice when somebody
+// sets the machine's clock.
 func (d *denials) expire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -66,7 +66,7 @@ type lastAnswer struct {
 	until    time.Time // when it was last in use
 }
 
-// keepAnswer keeps the endpoints of an upstream whose source may end now.
+// keepAnswer keeps the endpoints that an upstream's source has found, because the source may end now.
 func (um *upstreamManager) keepAnswer(u *upstream) {
 	if u.source == nil || !u.answered && len(u.found) == 0 {
 		return
@@ -90,9 +90,8 @@ func (a *lastAnswer) of(u *config.Upstream) bool {
 	return a.upstream == u.Name && a.origin.SameOrigin(u.Discover)
 }
 
-// fit returns the endpoints that an upstream's source has found, except endpoints that lead back
-// into this process, judged by the addresses at which it listens now, before the next
-// configuration.
+// fit returns the endpoints that an upstream's source has found, except endpoints that lead back into this process.
+// For this it takes the addresses at which the process listens now, not the addresses of the next configuration.
 func (um *upstreamManager) fit(c *change, u *upstream) []discovery.Endpoint {
 	if um.cfg == nil || len(u.found) == 0 {
 		return u.found
@@ -130,7 +129,7 @@ func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
 	um.log.Info("discovery found endpoints", attrs...)
 }
 
-// withoutEndpoints describes the result for clients of an upstream without endpoints.
+// withoutEndpoints says what happens to the clients of an upstream without endpoints.
 func withoutEndpoints(u *config.Upstream) string {
 	switch f := u.Fallback; {
 	case f != nil && f.Upstream != "":
@@ -143,7 +142,7 @@ func withoutEndpoints(u *config.Upstream) string {
 	return "clients are refused"
 }
 
-// forget releases the listeners' state of removed members.
+// forget makes the listeners release what they hold for removed members.
 func (r *registry) forget(members []*member) {
 	if len(members) == 0 {
 		return
@@ -161,10 +160,10 @@ func (r *registry) forget(members []*member) {
 // are not refused for lack of endpoints. A change waits the same time for its new sources.
 const firstAnswers = 3 * time.Second
 
-// awaitNewSources asks the new sources of a change, and waits for a while until each has answered
-// or failed. An upstream does not keep endpoints that another source has found, because the
-// rules of the change may be meant for others. Until its source has answered, it has the source's
-// last answer, if there was one before, or no endpoints.
+// awaitNewSources asks the new sources of a change, and waits for a while until each has answered or failed. An
+// upstream with a new source does not keep the endpoints of its former source, because the rules of the change may be
+// meant for other endpoints. Until the new source has answered, the upstream has an earlier answer of this source, if
+// there was one, or no endpoints.
 func (um *upstreamManager) awaitNewSources(ctx context.Context, c *change) {
 	if um.cfg == nil {
 		return // Open waits, once everything listens
@@ -212,7 +211,7 @@ func await(ctx context.Context, holds func() bool) {
 	}
 }
 
-// allAnswered reports whether every source has answered, or has failed to.
+// allAnswered reports whether every source has answered or failed.
 func (um *upstreamManager) allAnswered() bool {
 	um.mu.Lock()
 	defer um.mu.Unlock()
@@ -226,7 +225,7 @@ func (um *upstreamManager) allAnswered() bool {
 
 const nameLookups = 64
 
-// hostName returns the name in an endpoint's address that is looked up, or "" if there is none.
+// hostName returns the host of an endpoint's address if it is a name that has to be looked up, otherwise "".
 func hostName(address sockopt.Address) string {
 	host, _, err := net.SplitHostPort(address.Name)
 	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || address.Network != "tcp" {
@@ -235,9 +234,8 @@ func hostName(address sockopt.Address) string {
 	return host
 }
 
-// UnresolvedNames looks up the names of a configuration's endpoints until ctx ends. missing are the
-// names without an address; unknown are the names whose lookup failed for another reason, each with
-// the reason. Both are sorted.
+// UnresolvedNames looks up the names of a configuration's endpoints until ctx ends. missing are the names that have
+// no address; unknown are the names that could not be looked up, each with the reason. Both are sorted.
 func UnresolvedNames(ctx context.Context, cfg *config.Config) (missing, unknown []string) {
 	names := make(map[string]bool)
 	for _, u := range cfg.Upstreams {

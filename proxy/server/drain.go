@@ -15,16 +15,16 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// The drains of a server end the sessions of parts that were taken out of service: never, within a
-// time, or at once.
+// The drains of a server end sessions of parts that were taken out of service, at once or within a time.
 type drains struct {
 	*core
 	jobs map[*cutJob]bool // jobs that log which sessions they wait for; under mu
 }
 
-// drainSessions applies a configuration's treatment to the sessions of an endpoint: keep, drain or reset. No session is cut
-// while spared returns true; nil: none is spared. It returns the job that drains, for [drains.callOff], or nil if there is none.
-// The job holds the endpoint by a weak pointer: once no session and no client on its way has the endpoint, it is collected.
+// drainSessions keeps, drains or resets the sessions of an endpoint, as how says. No session is cut while spared
+// returns true; if spared is nil, every session may be cut. The result is the job that drains, for [drains.callOff],
+// or nil if there is none. The job holds the endpoint by a weak pointer: the endpoint is collected once no session
+// and no client on its way uses it.
 func (d *drains) drainSessions(endpoint *router.Endpoint, how string, within time.Duration, cause error, spared func(e *router.Endpoint) bool) *cutJob {
 	switch how {
 	case "keep":
@@ -111,8 +111,8 @@ type cutJob struct {
 	turn  sync.Mutex  // held for each step: steps do not overlap
 	over  atomic.Bool // the last step has begun, or the job was called off: a late step cuts no session
 
-	waits  func() *monitor.Line // returns a line about the sessions that it waits for, nil if there are none
-	logged int64                // when it was logged last
+	waits  func() *monitor.Line // returns a line about the sessions that the job waits for, nil if there are none
+	logged int64                // when this line was logged last
 }
 
 // logDrains logs which sessions the drains of parts wait for. The drain of the whole process logs for itself.

@@ -33,9 +33,9 @@ type member struct {
 	breaker  *health.Breaker        // nil: it has none
 	ending   *ending                // finds out whether the endpoint closes connections; nil: not needed yet
 	enforced string                 // the mode that was applied last
-	cut      *cutJob                // cuts its sessions while it is drained; nil: it is not
+	cut      *cutJob                // cuts its sessions while it is drained; nil: it is not drained
 	leave    *cutJob                // cuts its sessions after its removal; nil: they stay
-	until    time.Time              // when its sessions have drained after its removal
+	until    time.Time              // when its sessions are to have drained after its removal
 }
 
 // A spec is an endpoint as the file, discovery or an operator gives it.
@@ -154,7 +154,7 @@ func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error
 		Probe: p, Interval: h.Interval, FastInterval: h.FastInterval, Jitter: h.Jitter, Timeout: h.Timeout,
 		Rise: h.Rise, Fall: h.Fall,
 		Elsewhere: h.Port != 0, Answered: h.Type == "http" || h.Expect.Value != "",
-		Strict: u.OnUnhealthy == "reset", // its sessions are reset, whatever it does not answer
+		Strict: u.OnUnhealthy == "reset", // its sessions are reset, so a missing answer counts as a no
 	}, nil
 }
 
@@ -180,7 +180,7 @@ var errRemoved = errors.New("its endpoint was removed")
 // before its whole upstream was removed, may still reach it: see drainLate.
 func (um *upstreamManager) dropMember(u *upstream, m *member) {
 	m.until = time.Now().Add(u.cfg.DrainTimeout)
-	u.router.Forget(m.endpoint, func() { um.late.add(lateSession{u, m}) }) // first: the end of its verdicts is no recovery
+	u.router.Forget(m.endpoint, func() { um.late.add(lateSession{u, m}) }) // comes first, so that the end of its checks does not look like a recovery
 	if m.check != nil {
 		m.check.Stop()
 	}
@@ -233,8 +233,8 @@ func stillThere(members []*member) []*member {
 // An endpointUpdate holds the next members of an upstream. The monitors of new members exist before a client can reach
 // them; their checks begin once the update is in use.
 type endpointUpdate struct {
-	cfg     *config.Upstream      // of the members' checks, outlier detection and breakers
-	breaker *health.BreakerConfig // of each member's breaker, from cfg; nil: none
+	cfg     *config.Upstream      // configures the members' checks, outlier detection and breakers
+	breaker *health.BreakerConfig // configures each member's breaker, made from cfg; nil: no breakers
 	changes monitorChanges        // for members that stay
 	members map[string]*member
 	order   []*member
@@ -247,7 +247,7 @@ type endpointUpdate struct {
 	newMonitors []*health.OutlierMonitor // for members that had none
 	oldMonitors []*health.OutlierMonitor // no longer needed
 	oldBreakers []*health.Breaker        // no longer needed
-	before      *lb.Set                  // the set of the update before, once this one is in use; nil: none
+	before      *lb.Set                  // the set that this update has replaced; nil: none, or the update is not in use yet
 }
 
 // newEndpointUpdate prepares the members of an upstream for specs. u has their detectors and
@@ -355,8 +355,8 @@ func (um *upstreamManager) newMember(update *endpointUpdate, u *upstream, added 
 	return m, nil
 }
 
-// monitorEndpoint adds the guards that a member lacks, and removes the guards that it should not
-// have. newMember and use pass them to its endpoint.
+// monitorEndpoint adds the outlier monitor and the breaker that a member lacks, and removes them if it should not
+// have them. newMember and use pass them to its endpoint.
 func (um *upstreamManager) monitorEndpoint(update *endpointUpdate, u *upstream, m *member) {
 	subject := ""
 	if u.outlier != nil && m.monitor == nil || update.breaker != nil && m.breaker == nil {
@@ -393,7 +393,7 @@ func (update *endpointUpdate) abandon(old *upstream) {
 	}
 }
 
-// use sends an upstream's clients to the members of an update, whose guards are configured already.
+// use sends an upstream's clients to the members of an update, with their monitors and breakers.
 func (u *upstream) use(update *endpointUpdate) {
 	if len(update.newMonitors) > 0 {
 		u.outlier.Join(update.newMonitors...)

@@ -255,8 +255,8 @@ const never = math.MaxInt64
 
 type endSum struct{ ended, cut, other, left, kept int64 }
 
-// end tries to end sessions of a loop, and returns the busy ones in their order. A session counts
-// as busy while its endpoint does not answer, unless sessions need not be quiet.
+// end tries to end sessions of a loop, and returns the busy sessions in their order. If sessions have to be quiet, a
+// session also counts as busy while its endpoint does not answer.
 func (j *endJob) end(ctx context.Context, turns []endTurn, quiet time.Duration, sum *endSum) (busy []endTurn) {
 	ids, asked := make([]worker.ID, 0, len(turns)), make([]int, 0, len(turns))
 	for i := range turns {
@@ -298,7 +298,7 @@ func (j *endJob) next(now, spent int64) time.Duration {
 	first := int64(-1)
 	for _, turns := range j.loops {
 		at := turns[0].at
-		if at <= now { // it is busy
+		if at <= now { // the session is busy
 			at = now + max(int64(endLook), endShare*spent)
 		}
 		if first < 0 || at < first {
@@ -311,15 +311,15 @@ func (j *endJob) next(now, spent int64) time.Duration {
 	return time.Duration(max(first-now, int64(10*time.Millisecond)))
 }
 
-// endedByHand are the sessions that requests have ended, kept while any such request is under way:
-// so a request that finds a session gone can see whether another request has ended it.
+// endedByHand are the sessions that requests have ended, kept while any such request is under way. A request that
+// finds a session gone looks here whether another request has ended it.
 type endedByHand struct {
 	// turn is held while a request asks the loops: the sessions that it has ended are noted before
 	// another request is answered.
 	turn sync.Mutex
 
 	mu       sync.Mutex
-	requests int // that are under way, or select their sessions
+	requests int // requests under way, also if they still select their sessions
 	ids      map[worker.ID]struct{}
 }
 

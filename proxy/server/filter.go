@@ -90,8 +90,8 @@ func (l *listener) retireFilters(next *listener) {
 	}
 }
 
-// filterStatus describes a listener's filters for a status. every includes reasons that did not occur. recent returns the
-// failures of a filter in about the last minute; nil: they are not needed.
+// filterStatus describes a listener's filters for a status. If every is set, it includes reasons that did not occur.
+// recent returns the failures of a filter in about the last minute; nil: they are not needed.
 func (l *listener) filterStatus(every bool, recent func(any) int64) (list []admin.Filter) {
 	for name, f := range l.filters {
 		n, times := f.of.Counts, f.of.Counts.Times()
@@ -132,8 +132,8 @@ func (l *listener) rewrite(cfg *config.Rewrite) *router.Rewrite {
 	return r
 }
 
-// rewriteStatus describes a listener's rewritten sessions for a status, nil if there never were any. every includes reasons
-// that did not occur.
+// rewriteStatus describes a listener's rewritten sessions for a status, nil if there never were any. If every is set,
+// it includes reasons that did not occur.
 func (l *listener) rewriteStatus(every bool) *admin.Rewrites {
 	n := l.state.Rewrites
 	calls, took := n.Calls()

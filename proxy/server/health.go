@@ -74,8 +74,8 @@ func (um *upstreamManager) watchAnswers(ctx context.Context) {
 	}
 }
 
-// answersRound judges all endpoints once. It returns whether there is anything to judge
-// (busy), and the time until the next round in this case.
+// answersRound judges all endpoints once. busy reports whether there is anything to judge; if so, every is the time
+// until the next round.
 func (um *upstreamManager) answersRound(now int64, late bool) (every time.Duration, busy bool) {
 	um.mu.Lock()
 	defer um.mu.Unlock()

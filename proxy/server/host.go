@@ -18,7 +18,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
-// logEvery is how often, at most, a transition of an endpoint or an upstream is logged.
+// logEvery is the least time between two log lines on transitions of the same endpoint or upstream, or on a limit
+// that a listener has reached.
 const logEvery = 10 * time.Second
 
 // A host is the load balancer as the loops see it: it logs, counts and traces what they report. Its fields need no lock, and are set before
@@ -81,7 +82,7 @@ func (h *host) Closed(l *worker.Listening) {
 
 // Left implements [worker.Host].
 func (h *host) Left(l *worker.Listening) {
-	if socket, ok := l.Of.(*listenSocket); ok { // otherwise it has adopted sessions
+	if socket, ok := l.Of.(*listenSocket); ok { // otherwise l holds sessions of an earlier process
 		socket.deserted.Store(true) // its state is released elsewhere
 		h.sockets.deserted.add(socket)
 	}
@@ -204,10 +205,11 @@ func (h *host) Judge(b worker.Binding, sample *verdict.Sample) verdict.Verdict {
 	return v
 }
 
-// clientsBeside counts the present clients, including this one. Once its session is over, its endpoint no longer counts it.
+// clientsBeside counts the present clients, including this client. Once its session is over, its endpoint no longer
+// counts the client.
 func (h *host) clientsBeside(l *worker.Listening, b worker.Binding, over bool) record.Counts {
 	n := record.Counts{Process: h.group.Active()}
-	if socket, ok := l.Of.(*listenSocket); ok { // otherwise it has adopted sessions without a listener
+	if socket, ok := l.Of.(*listenSocket); ok { // otherwise l holds sessions of an earlier process that have no listener
 		n.Listener = socket.state.Load().Connections.InUse()
 	}
 	if e := router.EndpointOf(b); e != nil {

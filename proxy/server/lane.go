@@ -33,8 +33,8 @@ func (s *Server) places() *lanes.Places {
 	return p
 }
 
-// laneChanges returns the listeners that keep their sessions in user space from now on (stay), and
-// the listeners that let them leave (leave).
+// laneChanges returns the listeners that from now on keep their sessions in user space, and the listeners that let
+// their sessions leave for the lane.
 func (c *change) laneChanges() (stay, leave map[string]bool) {
 	stay, leave = make(map[string]bool), make(map[string]bool)
 	for name, l := range c.listeners {

@@ -77,7 +77,7 @@ type shares struct {
 }
 
 type nextListener struct {
-	*listener           // the old one, if it stays
+	*listener           // the old listener, if it stays
 	old       *listener // nil: there is none
 	cfg       *config.Listener
 }
@@ -147,8 +147,8 @@ func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 	return listenerCounts{state: lm.newListenerState(name), stats: tlsterm.NewStats(), ledgers: make(map[string]*filter.Ledger)}
 }
 
-// mostSources is how many sources of a listener are remembered, at most, in 300 MB: in many containers a process may have 2^30
-// descriptors.
+// mostSources is the largest number of sources that a listener remembers, in 300 MB. The limit of descriptors is no
+// bound: in many containers it is 2^30.
 const mostSources = 1 << 22
 
 // prepareLimits makes the limits that are new to a listener; commit changes the others.
@@ -375,8 +375,7 @@ func (l *listener) limit() {
 	l.state.Limit(l.cfg.Limits.Connections, float64(l.cfg.Limits.PerSecond))
 }
 
-// newListenerState makes the state of a listener, which logs that a limit is reached, at most once
-// in logEvery.
+// newListenerState makes the state of a listener. The state logs that a limit is reached, at most once in logEvery.
 func (lm *listenerManager) newListenerState(listener string) *router.ListenerState {
 	var told atomic.Int64 // clock of the last line; 0: never
 	var since atomic.Int64
@@ -391,8 +390,8 @@ func (lm *listenerManager) newListenerState(listener string) *router.ListenerSta
 	})
 }
 
-// buckets are the rate limits that all sessions of a listener share: for both directions together, up and down. A bucket is
-// nil until there is such a limit.
+// buckets are the rate limits that all sessions of a listener share: one for both directions together, one for up,
+// one for down. A bucket is nil until there is such a limit.
 type buckets [3]*relay.Bucket
 
 func ratesOf(c *config.Bandwidth) [3]int64 { return [3]int64{c.Both, c.Up, c.Down} }

@@ -25,7 +25,7 @@ type liveChanges struct {
 	retries bool         // another write is scheduled
 	live    manual       // in force
 	earlier []earlier    // the oldest first
-	applied lives        // of the last Apply
+	applied lives        // result of the last Apply
 }
 
 func (l *liveChanges) restore() {
@@ -229,8 +229,8 @@ func handWords(what string, c *state.Change) string {
 	return fmt.Sprintf("%s by %s at %s", what, c.By, c.Since.Local().Format(time.DateTime))
 }
 
-// specUnder returns an endpoint of the file or of discovery, with the changes by hand applied, even
-// if one of them has removed it. If it is not found, its name stands for its address.
+// specUnder returns an endpoint of the file or of discovery with the changes by hand applied, even if a change has
+// removed the endpoint. If the endpoint is not found, its name stands for its address.
 func (u *upstream) specUnder(endpoint string, set live.Set) spec {
 	listed := specsOf(u.cfg, u.found)
 	for i := range listed.n {
@@ -249,8 +249,8 @@ type earlier struct {
 	ended []state.Change
 }
 
-// livesUnder returns the changes by hand under a configuration, including changes that have ended since it was last in
-// force, the latest first.
+// livesUnder returns the changes by hand under a configuration. If the configuration was in force before, changes
+// that have ended since then are restored, the latest first.
 func (l *liveChanges) livesUnder(cfg *config.Config) lives {
 	left, ended := l.live.Under(cfg)
 	found := lives{set: manual{left}, ended: ended}
@@ -296,9 +296,9 @@ func (l *liveChanges) noteLives(before *config.Config, set *lives) {
 	}
 }
 
-// AppliedLive returns the changes by hand that the last [Server.Apply] has ended, with the reasons,
-// and the changes that it has restored: an Apply of a configuration that was in force before
-// restores the changes that ended with it. Both are empty for none.
+// AppliedLive returns the changes by hand that the last [Server.Apply] has ended, with the reasons, and the changes
+// that it has restored: an Apply of a configuration that was in force before restores the changes that ended with it.
+// A list without changes is empty, not nil.
 func (s *Server) AppliedLive() (ended, restored []admin.LiveChange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,8 +326,8 @@ type lives struct {
 	restored []state.Change // that had ended before
 }
 
-// touchAny reports whether the configuration ends or restores a change of an upstream's endpoints, or of a listener; the other
-// name is empty.
+// touchAny reports whether the configuration ends or restores a change of an upstream's endpoints, or of a listener.
+// One of the two names is empty.
 func (l *lives) touchAny(upstream, listener string) bool {
 	of := func(c *state.Change) bool { return c.Upstream == upstream && c.Listener == listener }
 	return slices.ContainsFunc(l.ended, func(e live.Ended) bool { return of(&e.Change) }) ||

@@ -151,7 +151,7 @@ func (k *comparison) status(s *compare.Snapshot) admin.Comparison {
 	return c
 }
 
-// reported returns the status with what only reports have.
+// reported returns the comparison's status, with the fields that only a report has.
 func (k *comparison) reported(reset bool) admin.Comparison {
 	r := k.Report()
 	if reset {

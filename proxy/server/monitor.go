@@ -95,8 +95,8 @@ func (u *upstream) condition() monitor.Condition {
 	return monitor.Usable
 }
 
-// onlyFailingHaveRoom reports whether only failing endpoints may have room: some other endpoint is
-// usable but full, and none has room.
+// onlyFailingHaveRoom reports whether only failing endpoints may have room: another endpoint is usable but full, and
+// no other endpoint has room.
 func onlyFailingHaveRoom(set *lb.Set) bool {
 	full := false
 	for _, m := range set.Members() {
@@ -293,8 +293,8 @@ func (*watcher) Level(c *monitor.Counter, increase map[string]int64) slog.Level 
 
 const stalledAfter = time.Second
 
-// watchStalls logs that an event loop hangs, until ctx ends: meanwhile its clients get nothing, and requests to the admin
-// interface that need all loops wait. alive returns when every loop has turned.
+// watchStalls logs when an event loop hangs: then its clients get nothing, and requests to the admin interface that
+// need all loops wait. alive returns when every loop has turned. watchStalls returns when ctx ends.
 func watchStalls(ctx context.Context, log *slog.Logger, alive func(ctx context.Context) error) {
 	tick := time.NewTicker(stalledAfter)
 	defer tick.Stop()

@@ -36,7 +36,8 @@ func (s *Server) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.Endpo
 	return done, nil
 }
 
-// changeEndpoint changes an endpoint. takenBack says that this only took back earlier changes, so that a restart loses nothing.
+// changeEndpoint changes an endpoint. takenBack says that it only took back earlier changes, so a restart has nothing
+// to lose.
 func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (done admin.EndpointChanged, takenBack bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -423,7 +424,7 @@ func (s *Server) SetSplit(listener string, route int, percent map[string]float64
 	return changed, nil
 }
 
-// find returns an endpoint by its name, or by its address if no other endpoint has the same one.
+// find returns an endpoint by its name, or by its address if no other endpoint has this address.
 func (u *upstream) find(endpoint string) (*member, error) {
 	if m := u.members[endpoint]; m != nil {
 		return m, nil
@@ -443,7 +444,7 @@ func (u *upstream) find(endpoint string) (*member, error) {
 	return nil, missingf("there is no endpoint %q of %s, known: %s", endpoint, of, names(u.members))
 }
 
-// A missingError says that something named does not exist. It wraps [admin.ErrNotFound].
+// A missingError says that nothing has a given name. It wraps [admin.ErrNotFound].
 type missingError string
 
 func (e missingError) Error() string { return string(e) }
@@ -452,7 +453,7 @@ func (missingError) Unwrap() error { return admin.ErrNotFound }
 
 func missingf(format string, args ...any) error { return missingError(fmt.Sprintf(format, args...)) }
 
-// missing returns the error of a name that is none of the existing names.
+// missing returns the error about a name that is not among the existing names.
 func missing[T any](kind, name string, existing map[string]T) error {
 	return missingf("there is no %s %q, known: %s", kind, name, names(existing))
 }

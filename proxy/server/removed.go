@@ -30,7 +30,7 @@ type registry struct {
 // counts and sessions.
 type removed struct {
 	sockets   []*listenSocket            // still accepted from, being closed, or with sessions
-	upstreams []*removedUpstream         // the later ones last
+	upstreams []*removedUpstream         // the latest last
 	listeners map[string]*listenerCounts // with clients
 	counts    tally.UpstreamCounts       // of all upstreams that were removed and have not come back
 }
@@ -41,7 +41,7 @@ type removedUpstream struct {
 	name    string
 	router  weak.Pointer[router.Upstream]
 	refused *tally.Reasons
-	kept    *upstream // as long as one of its members has sessions; nil: none has
+	kept    *upstream // set as long as one of its members has sessions
 }
 
 // add adds a removed upstream, and keeps its members as long as one of them has sessions.
@@ -61,7 +61,8 @@ func (r *removed) add(u *upstream) {
 	tally.Add(&r.counts, &counts, 1)
 }
 
-// keepLeaving adds a removed member that gets a session to its upstream, which is in force or removed too.
+// keepLeaving adds a removed member to its upstream, because the member has got a session. The upstream is in force,
+// or removed too.
 func (r *registry) keepLeaving(u *upstream, m *member) {
 	in := r.upstreams[u.cfg.Name]
 	for _, gone := range r.removed.upstreams {
@@ -152,8 +153,7 @@ func (r *removed) pass(u *upstream) {
 	}
 }
 
-// draining returns the removed members with sessions of the upstream of that name, which may be
-// removed itself.
+// draining returns the removed members of an upstream that still have sessions. The upstream may be removed itself.
 func (r *registry) draining(name string) []*member {
 	if u := r.upstreams[name]; u != nil {
 		return u.leaving
@@ -259,8 +259,9 @@ type drainingSockets struct {
 	n          int         // sessions cut since the last log line; under cut's turn
 }
 
-// endSessions cuts the sessions of a socket that is gone, and of the sockets that it took over from, when the drain time of
-// their upstreams is over. If closed, no socket takes their place: clients that have no session by then are refused.
+// endSessions cuts the sessions of a socket that is gone, and of the sockets that it took over from, when the drain
+// time of their upstreams is over. If closed is set, no socket takes their place: clients that have no session by
+// then are refused.
 func (s *sockets) endSessions(key string, socket *listenSocket, closed bool, cause error) {
 	p := &drainingSockets{key: key, owner: socket.owner, cause: cause, bind: socket.listener.Addr(), of: socket.sockets()}
 	if p.left = len(p.of); p.left == 0 {

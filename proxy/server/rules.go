@@ -20,9 +20,9 @@ func (s *sockets) listenerStateOf(c *worker.Client) *router.ListenerState {
 	return s.listenerStateAt(at.Of.(*listenSocket), c)
 }
 
-// listenerStateAt is listenerStateOf for a client that came in at a socket; the client may be nil. It prefers the listener
-// that has the client's local address now (any address of the socket if the client has left), then the listener of the same
-// name as the last one with this address, then the last one's state.
+// listenerStateAt is listenerStateOf for a client that came in at a socket; the client may be nil. It prefers the
+// listener that has the client's local address now (any address of the socket if the client has left). Next comes the
+// listener with the same name as the last listener that had this address, then the state of that last listener.
 func (s *sockets) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
 	if !socket.former.Load() {
 		return socket.state.Load()

@@ -95,8 +95,8 @@ type core struct {
 	cpu     *cpuwait.Meter
 }
 
-// tlsShare is the part of the connections that may be TLS sessions ending or beginning in this
-// process: each has two goroutines, and buffers of tens of KiB.
+// At most 1/tlsShare of the connections may be sessions with TLS that ends or begins in this process: each has two
+// goroutines, and buffers of tens of KiB.
 const tlsShare = 2
 
 // Held clients may have at most 1/holdShare of all connections. The rest is for clients of
@@ -107,8 +107,9 @@ const holdShare = 2
 // a CPU, and too many at a time would all time out.
 const tlsHandshakes = 1024
 
-// Open opens a configuration: it listens when this returns, and serves no client yet. The caller must call Serve, which
-// closes everything. On an error nothing is left open. The error has one line, or several joined errors of one line.
+// Open opens a configuration: when Open returns, it listens, but serves no client yet. The caller must call Serve,
+// which closes everything. On an error nothing is left open. The error has one line, or joins several errors of one
+// line each.
 func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 	log := o.Log
 	if log == nil {
@@ -201,8 +202,7 @@ func (s *Server) open(ctx context.Context, cfg *config.Config) (err error) {
 	return nil
 }
 
-// A clock is the time of everything but the loops, in nanoseconds since the start; the loops' clock
-// is the same.
+// A clock gives the time in nanoseconds since the start. Loops have a clock of their own, which shows the same time.
 type clock struct {
 	start time.Time
 	day   *record.Wall
@@ -219,12 +219,11 @@ func (c clock) now() int64 { return int64(time.Since(c.start)) + 1 }
 // wall converts a time of the clock to calendar time.
 func (c clock) wall(at int64) time.Time { return c.day.Of(at) }
 
-// Serve accepts and joins clients until ctx ends. Then it accepts the clients that are
-// already queued, closes the listeners, and drains. It returns when every session has
-// ended. Sessions that go on for longer than the drain timeout are cut, as by
-// [Server.Cut]. It may be called once. The error is nil after a full drain; it wraps
-// [ErrCut] if sessions were cut for it to end. Sessions of endpoints that failed, for
-// instance, do not count.
+// Serve accepts and joins clients until ctx ends. Then it accepts the clients that are already queued, closes the
+// listeners, and drains. It returns when every session has ended. Sessions that go on for longer than the drain
+// timeout are cut, as by [Server.Cut]. Serve may be called once. Its error is nil after a full drain, and wraps
+// [ErrCut] if sessions were cut because the process ends. Sessions that were cut for another reason, such as a failed
+// endpoint, do not count.
 func (s *Server) Serve(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- s.group.Serve() }()
@@ -267,7 +266,7 @@ func (s *Server) close() error {
 		errs = append(errs, s.group.Close())
 	}
 	s.lanes.Close()
-	if err := s.sessionLog.closeSessionLog(); err != nil { // it has cost no client anything
+	if err := s.sessionLog.closeSessionLog(); err != nil { // no client has noticed
 		s.log.Warn("the last lines of the session log may be missing", "error", err)
 	}
 	s.traceExport.closeTraces()
@@ -312,11 +311,11 @@ func resolve(ctx context.Context, host string, timeout time.Duration) ([]netip.A
 // ErrCut is wrapped by the error of [Server.Serve] if sessions were cut.
 var ErrCut = errors.New("sessions were reset before their end")
 
-// Options are the settings of a [Server] beside its configuration: of the command line
-// and of the environment.
+// Options are the settings of a [Server] that are not in its configuration: they come from the command line and the
+// environment.
 type Options struct {
-	// MaxConnections is the number of connections served at once, as descriptors allow. At
-	// that number accepting pauses. It must be at least 1.
+	// MaxConnections is the largest number of connections served at once, for which the descriptors suffice. At that
+	// number accepting pauses. It must be at least 1.
 	MaxConnections int
 
 	// Loops is the number of event loops that serve clients: 0 means the number in the first configuration, or GOMAXPROCS.

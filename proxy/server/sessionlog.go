@@ -112,7 +112,7 @@ func (s *sessionLog) reportSessionLog(dropped int64, err error) {
 // stuckAfter is how long lines wait before the status says that their destination takes none.
 const stuckAfter = 10 * time.Second
 
-// stuckSince returns since when lines wait although their destination takes none, or the zero time.
+// stuckSince returns when lines began to wait, if their destination has taken none for stuckAfter, or the zero time.
 func (s *sessionLog) stuckSince() (since time.Time) {
 	if log := s.sessions.Load(); log != nil {
 		if at := log.Waits(); at != 0 && s.now()-at >= int64(stuckAfter) {
@@ -134,7 +134,8 @@ func (s *sessionLog) logStuck() {
 	}
 }
 
-// recentSessionLog adds to the counts of a status the losses and the error of the last minute. The server's mu is held.
+// recentSessionLog adds the losses and the error of the last minute to the counts of a status. The server's mu is
+// held.
 func (s *sessionLog) recentSessionLog(counts *admin.SessionLog, sums *monitor.Sums) {
 	log := s.sessions.Load()
 	if counts == nil || log == nil {

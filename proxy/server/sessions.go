@@ -18,7 +18,7 @@ import (
 
 type sessionTable struct {
 	*core
-	endings map[*endJob]bool // ends of sessions that are under way; under the server's mu
+	endings map[*endJob]bool // jobs under way; under the server's mu
 	byHand  endedByHand      // has its own lock
 }
 
@@ -195,8 +195,8 @@ func sessionStatus(session *worker.Session, verdict string) admin.Session {
 	return s
 }
 
-// knows returns an error if no session can have the requested name. A name that a reload has
-// removed may still have sessions, so it is called only where none are found.
+// knows returns an error if no session can have the requested name. A name that a reload has removed may still have
+// sessions, so knows is called only if no session was found.
 func (s *sessionTable) knows(q *admin.WhyQuery) error {
 	if q.Session != "" {
 		return missingf("session %q has ended, or has no endpoint yet: GET /v1/sessions lists the sessions", q.Session)

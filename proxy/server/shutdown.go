@@ -82,7 +82,7 @@ func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
 	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, errCut)
 }
 
-// beginCut notes how many sessions had been cut before the end began to cut any.
+// beginCut notes how many sessions were cut before the process began to cut sessions because it ends.
 func (s *Server) beginCut() {
 	canceled := s.group.Summary().Canceled
 	s.mu.Lock()
@@ -92,7 +92,7 @@ func (s *Server) beginCut() {
 	}
 }
 
-// cutForTheEnd returns how many sessions were cut because everything is to end.
+// cutForTheEnd returns how many sessions were cut because the process ends.
 func (s *Server) cutForTheEnd() int64 {
 	canceled := s.group.Summary().Canceled
 	s.mu.Lock()

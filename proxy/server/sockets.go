@@ -31,13 +31,13 @@ import (
 type listenSocket struct {
 	listener    *socketlistener.Listener // owned
 	own         []netip.AddrPort         // where clients reach it; nil: a unix socket
-	fd          int                      // the listener's
+	fd          int                      // descriptor of listener
 	listening   *worker.Listening        // nil until it is accepted from
 	pauses      *episode.Episode
-	state       atomic.Pointer[router.ListenerState] // its listener's, set before it is accepted from
+	state       atomic.Pointer[router.ListenerState] // of the configuration's listener; set before clients are accepted
 	former      atomic.Bool                          // it was given up: another socket may have its address
 	later       atomic.Pointer[[]*listenSocket]      // sockets that had a part of its address after it, and were given up; the latest is last
-	closed      chan struct{}                        // closed when its listener was, after it had been accepted from
+	closed      chan struct{}                        // closed once listener is closed, if clients were accepted from it
 	overlapping []*listenSocket                      // sockets from which it has taken over its address, or a part of it
 	deserted    atomic.Bool                          // it is closed, and has no sessions left
 
@@ -61,14 +61,14 @@ type listenSocket struct {
 type sockets struct {
 	*core
 	*drains
-	passed   *systemd.Sockets      // by systemd
+	passed   *systemd.Sockets      // sockets from systemd
 	overflow namespaceCount        // of accept queues
 	view     atomic.Pointer[view]  // of the present state, for readers that must not wait
 	rules    atomic.Pointer[rules] // that admit clients; nil: before the first configuration
 	deserted *backlog[*listenSocket]
 }
 
-// bindOptions are the options of listening sockets themselves.
+// bindOptions are the options of a listener's sockets.
 type bindOptions struct {
 	config.Socket
 	transparent bool
@@ -108,7 +108,8 @@ func (s *sockets) bind(ctx context.Context, c *change, l *config.Listener, at co
 	return []string{key}, nil
 }
 
-// askPaths makes file systems that do not answer known, before a change listens at unix sockets while it holds the server's mu.
+// askPaths finds out which file systems do not answer, before a change listens at unix sockets while it holds the
+// server's mu.
 func askPaths(cfg *config.Config) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -213,7 +214,7 @@ func (b binds) of(l *config.Listener, at config.Bind) []*listenSocket {
 	return b.at([]string{l.BindKey(at)})
 }
 
-// at returns the sockets that there are.
+// at returns the sockets of these keys, as far as there are any.
 func (b binds) at(keys []string) (list []*listenSocket) {
 	for _, key := range keys {
 		if socket := b[key]; socket != nil {
@@ -408,7 +409,8 @@ func (socket *listenSocket) gone() bool {
 // loops empty their queues.
 const partingTime = time.Second
 
-// awaitClosed waits until these sockets are closed, and reports whether there were any.
+// awaitClosed waits until the sockets that earlier changes have given up are closed, and reports whether there were
+// any.
 func (s *sockets) awaitClosed(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, partingTime)
 	defer cancel()
@@ -475,8 +477,8 @@ func (s *sockets) listen(ctx context.Context, c *change, l *config.Listener, at 
 	return ln, beside, nil
 }
 
-// overlappingSockets returns the sockets that a change gives up and that may be in the way of an
-// address. A socket that systemd passed is not among them: it stays open there.
+// overlappingSockets returns the sockets that a change gives up and that may be in the way of an address. A socket
+// that systemd passed is not among them: systemd keeps it open.
 func (s *sockets) overlappingSockets(c *change, at sockopt.Address) (list []*listenSocket) {
 	if c.kept == nil {
 		c.kept = s.keeps(c.cfg)
@@ -580,9 +582,9 @@ func (s *sockets) replaceSocket(key string, socket *listenSocket, successors []*
 }
 
 // transferSessions gives the sessions of a socket, and the clients in its queue, to the socket that takes its place.
-// Sockets of several listeners, or sockets of another listener with only a part of the addresses, do not get the clients in
-// the queue: they keep the configuration in force when they began to connect. Of several listeners only the present one
-// gets the sessions; without it the sessions drain.
+// Sockets of several listeners, or sockets of another listener with only a part of the addresses, do not get the
+// clients in the queue: they keep the configuration in force when they began to connect. If several listeners take
+// the place, only the socket's present listener gets the sessions; if it is not among them, the sessions drain.
 func (s *sockets) transferSessions(key string, socket *listenSocket, successors []*listenSocket, cause error) {
 	i := slices.IndexFunc(successors, func(successor *listenSocket) bool { return successor.owner == socket.owner })
 	others := slices.ContainsFunc(successors, func(successor *listenSocket) bool { return successor.owner != successors[0].owner })

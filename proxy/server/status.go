@@ -48,8 +48,8 @@ func (s *Server) Status() admin.Status {
 // Metrics fills in an empty sample, except for its version and the state of the configuration. It waits for the loops.
 func (s *Server) Metrics(m *metrics.Sample) { s.sample(m, false) }
 
-// sample fills in an empty sample, from which status, page, metrics and top are made. detail adds the reasons in words of a
-// status.
+// sample fills in an empty sample, from which status, page, metrics and top are made. If detail is set, it adds the
+// reasons in words, which only a status has.
 func (s *Server) sample(m *metrics.Sample, detail bool) {
 	s.group.Metered(func(total worker.Summary, running map[worker.Binding]*worker.Bytes) {
 		s.mu.Lock()
@@ -146,7 +146,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	tally.Fill(&sum.Pipes, &stats.Pipes)
 	tally.Fill(&sum.Engine, &stats.Drivers)
 	tally.Fill(&sum.Arena, &total.Arena, &stats.Drivers)
-	if cpus, err := topology.AllowedCPUs(); err == nil { // each thread has the same, unless another program has changed that
+	if cpus, err := topology.AllowedCPUs(); err == nil { // all threads have the same CPUs, unless another program has changed that
 		sum.CPUs = cpus.String()
 	}
 	sum.SessionLog = s.sessionLog.sessionLogCounts()
@@ -474,7 +474,7 @@ func (r *reader) answers(st *admin.Endpoint, a *health.Answers) {
 	}
 }
 
-// maxAnswers is the part of the answers for which the status shows the time, in percent.
+// The status shows the time within which maxAnswers percent of an endpoint's answers have come.
 const maxAnswers = 99
 
 // down says why and since when the check has an endpoint down.
@@ -555,7 +555,7 @@ func (r *reader) whyUnresolved(m *member) string {
 	return ""
 }
 
-// servedFor is how long clients of an upstream without a usable endpoint count as served after the last served client.
+// An upstream without a usable endpoint counts as serving for servedFor after the last client that it served.
 const servedFor = time.Minute
 
 // missed adds the recent refusals and withheld ejections to an upstream's status.
@@ -579,7 +579,7 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 		return
 	}
 	o, known := r.watcher.outages.Of(u.router)
-	if !known || o.Condition < condition { // it was not looked at since
+	if !known || o.Condition < condition { // no look has seen this condition yet
 		o = monitor.Outage{Since: now}
 	}
 	st.Outage = &admin.UpstreamOutage{
@@ -686,7 +686,7 @@ func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {
 
 func discoveryStatus(status discovery.Status) *admin.Discovery {
 	cause := textOf(status.Err)
-	if p, ok := errors.AsType[config.Problem](status.Err); ok && p.Pos.Line > 0 { // it may quote a file that only this process may read
+	if p, ok := errors.AsType[config.Problem](status.Err); ok && p.Pos.Line > 0 { // the error may quote a file that only this process may read
 		cause = fmt.Sprintf("%v: write a list of endpoints: the log says what is wrong here", p.Pos)
 	}
 	return &admin.Discovery{

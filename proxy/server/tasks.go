@@ -80,7 +80,7 @@ func (t *tasks) goTracked(f func()) {
 	t.watches.Go(f)
 }
 
-// wait returns a channel that is written to after a time.
+// wait returns a channel that gets a value after a time.
 func (t *tasks) wait(d time.Duration) <-chan struct{} {
 	over := make(chan struct{}, 1)
 	t.mu.Lock()
@@ -104,11 +104,11 @@ func (t *tasks) pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A backlog passes what any goroutine notes, such as a loop, to one goroutine that deals with it.
+// A backlog takes items from any goroutine, such as a loop, and passes them to one goroutine that deals with them.
 type backlog[T any] struct {
 	mu   sync.Mutex
 	list []T
-	some chan struct{} // has a token when the list has some
+	some chan struct{} // has a token while the list is not empty
 }
 
 func newBacklog[T any]() *backlog[T] { return &backlog[T]{some: make(chan struct{}, 1)} }
@@ -123,7 +123,7 @@ func (b *backlog[T]) add(one T) {
 	}
 }
 
-// each calls deal with what was noted, until ctx ends.
+// each calls deal with the new items, until ctx ends.
 func (b *backlog[T]) each(ctx context.Context, deal func(list []T)) {
 	for {
 		select {

@@ -33,7 +33,7 @@ type upstreamManager struct {
 	lanes     *lanes.Lanes
 
 	lastAnswers   lastAnswers // of discovery
-	mostUpstreams int         // that there have been when one was kept
+	mostUpstreams int         // the most upstreams there were when an answer was kept
 
 	unresolved atomic.Pointer[map[string]error] // why endpoints' names without a check did not resolve the last time; needs no lock
 	down       *backlog[*router.Endpoint]       // found unhealthy; drainDown treats their sessions
@@ -55,7 +55,7 @@ type upstream struct {
 	members  map[string]*member // by identity
 	order    []*member          // as the file or discovery lists them
 	leaving  []*member          // removed members that had sessions at the last look
-	watched  []health.Watched   // order, as each round of answers sees it
+	watched  []health.Watched   // the members in order, as each round of answers sees them
 
 	source   discovery.Source // nil: its endpoints are in the file
 	found    []discovery.Endpoint
@@ -154,7 +154,7 @@ func (um *upstreamManager) prepareClient(c *change, u *upstream) (err error) {
 	return err
 }
 
-// prepareMonitors makes the guards that are new to an upstream; swap changes the others.
+// prepareMonitors makes the breaker, the outlier detection and the like that are new to an upstream; swap changes the others.
 func (um *upstreamManager) prepareMonitors(u *upstream) {
 	subject := "upstream " + u.cfg.Name
 	switch {

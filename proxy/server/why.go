@@ -123,7 +123,7 @@ func (w *whySum) add(one *worker.Session, v verdict.Verdict, sample *verdict.Sam
 	w.why.Verdicts[v.Kind.String()]++
 	seconds := sample.Duration.Seconds()
 	if v.Young {
-		seconds = 0 // too short to say anything about the others
+		seconds = 0 // too short to say anything about its time
 	}
 	w.times.add(&v, seconds)
 	w.by.add(one, &v, seconds)
@@ -291,7 +291,7 @@ func (w whyGroups) list(kind verdict.Kind, endpoints bool) (list []*whyGroup) {
 	return list
 }
 
-// status describes a group, of a verdict that has a time in all groups.
+// status describes a group for a verdict. all is the time of the verdict in all groups.
 func (g *whyGroup) status(kind verdict.Kind, all float64) admin.EndpointWhy {
 	own := g.times.all
 	whole := max(total(&own), 1e-9)
@@ -304,8 +304,8 @@ func (g *whyGroup) status(kind verdict.Kind, all float64) admin.EndpointWhy {
 	}
 }
 
-// report adds the endpoints to a result, and also the endpoint, or else the upstream, with more
-// than half of the time of a verdict about endpoints. times are the times of all sessions.
+// report adds the endpoints to a result. If the verdict is about endpoints, it also adds the endpoint, or else the
+// upstream, that has more than half of the verdict's time. all is the time of the verdict in all groups.
 func (w whyGroups) report(to *admin.Why, kind verdict.Kind, all float64) {
 	endpoints := w.list(kind, true)
 	to.Endpoints = make([]admin.EndpointWhy, 0, min(len(endpoints), maxWhyEndpoints))
