@@ -192,7 +192,7 @@ func (l *Local) trim() {
 	l.Flush()
 }
 
-// Release puts the slot that contains the first byte of piece. It is for those who have the memory but not its
+// Release puts the slot that contains the first byte of piece. It is for code that has the memory but not its
 // handle, such as a vecio.Writer. If this Local has no such slot in use, nothing changes, and [Stats].Stale counts
 // it. Release does not notice that the slot was put and handed out again: so call either Release or Put, exactly
 // once.

@@ -99,8 +99,8 @@ func (r *Ring) publish(pos uint64, events [][]byte) {
 }
 
 // join takes over from an earlier Single producer. The tail is stored after the events are published, so a
-// producer that died in between has left events past the tail. A producer that died earlier has left nothing that
-// counts, but perhaps the words of a batch without the first, which must not show now.
+// producer that died in between has left events past the tail. A producer that died while it published a batch
+// may have left words without the first one: these events do not count, and join clears their words.
 func (r *Ring) join() {
 	pos := r.memory.tail().Load()
 	for range r.slots {

@@ -80,8 +80,8 @@ func makeMemory(memfd int, s shape) (memory, error) {
 //
 // Open trusts neither: the memfd must have ordinary pages, be sealed (ErrUnsealed), and be exactly as long as its
 // header says, which must make sense (ErrCorrupt); the eventfd must not block. All holders of the eventfd share
-// its O_NONBLOCK: a peer that clears it and then fills the counter can make a goroutine wait that wakes the
-// consumer, in a write through the scheduler.
+// its O_NONBLOCK: a peer that clears it and then fills the counter can make a goroutine that wakes the consumer
+// wait in its write.
 func Open(memfd, eventfd int) (*Ring, error) {
 	if err := checkEventfd(eventfd); err != nil {
 		return nil, fmt.Errorf("penstock: evring: open: %w", err)

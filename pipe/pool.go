@@ -361,10 +361,9 @@ func (pl *Pool) yieldLarger(k int) bool {
 const recallInterval = time.Millisecond
 
 // recall closes idle pipes until they have freed the pages, the largest first; with large set, only large pipes.
-// It reaches pipes that yieldLarger does not: smaller ones, and pipes that package pool, which knows nothing of
-// the budget, leaves to a processor that works with them. It runs only once in a while: many small pipes go for a
-// large one, and have to be made again for the next small flows, and the search stops the pool for some
-// microseconds.
+// It also closes pipes that yieldLarger leaves alone: smaller ones, and pipes that package pool leaves to the
+// processor that works with them. It runs only once in a while: the search stops the pool for some microseconds,
+// and small pipes that were closed for a large one have to be made again for the next small flows.
 func (pl *Pool) recall(pages int64, large bool) bool {
 	if pages <= 0 {
 		return true // others have given pages back meanwhile
@@ -388,7 +387,7 @@ func (pl *Pool) recall(pages int64, large bool) bool {
 	return left < pages
 }
 
-// openOrTrim is open that closes all idle pipes and tries once more when descriptors run out.
+// openOrTrim is like open, but when descriptors run out it closes all idle pipes and tries once more.
 func (pl *Pool) openOrTrim(k int) (*Pipe, error) {
 	p, err := pl.open(k)
 	if !outOfDescriptors(err) || pl.Trim() == 0 || !pl.reserve(k) {

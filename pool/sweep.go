@@ -20,9 +20,9 @@ func (c *core[T]) trim(keep int) int {
 	}, func(*magazine[T]) {})
 }
 
-// evict closes the oldest items of each magazine, as many as which returns, while more than keep items remain.
-// Then it calls after for each magazine. The depot comes first, oldest magazines first: roughly, its items were
-// idle for longest.
+// evict closes the oldest items of each magazine: as many as the function which returns, while more than keep
+// items remain in all. Then it calls after for each magazine. The depot comes first, oldest magazines first:
+// roughly, its items were idle for longest.
 func (c *core[T]) evict(keep int, which func(*magazine[T]) uint32, after func(*magazine[T])) int {
 	c.lockAll()
 	surplus := max(c.idle()-max(keep, 0), 0)

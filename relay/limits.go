@@ -118,8 +118,9 @@ type progress struct {
 	since int64 // clock time since which nothing more was acknowledged, as of that look; 0: no look yet
 }
 
-// note records a look; the session is then idle since p.since at most. The first look cannot know what was
-// acknowledged before: it takes the time of the last packet of a side that has not acknowledged everything.
+// note records a look; the session has been idle since p.since or a later time. The first look cannot know
+// what was acknowledged before: it takes the time of the last packet of a side that has not acknowledged
+// everything.
 func (p *progress) note(a, b acks, now int64) {
 	ago := time.Duration(math.MaxInt64)
 	for _, side := range [2]acks{a, b} {

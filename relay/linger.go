@@ -12,8 +12,8 @@ import (
 // (tcp_disconnect, of a socket that lingers for 0 s). This happens when an endpoint answers and closes while
 // its client still sends: the endpoint's kernel sends a reset behind the answer.
 //
-// With [Config.CloseOnEOF] the end of one side ends the session, and both sides may be reset by that: a side that lacks
-// bytes of the other is reset, and a side that still sends has left bytes unread, for which close(2) resets it as well
+// With [Config.CloseOnEOF] the end of one side ends the session, and both sides may be reset by that: a side that
+// lacks bytes of the other is reset, and so is a side that still sends, if close(2) finds its bytes unread
 // (net/ipv4/tcp.c, __tcp_close). So a session waits for both, after its last move.
 
 const (
@@ -26,7 +26,7 @@ const (
 	lingerLongest = 50 * time.Millisecond
 )
 
-// A lingering is a session on a loop that has ended, but whose sides have not yet acknowledged all bytes.
+// A lingering is a session on a loop that has ended before its sides have acknowledged all bytes.
 type lingering struct {
 	reason Reason // of its end
 	cause  error
@@ -191,7 +191,7 @@ func (s *Driven) layerAt(p *loopSocket) *layered {
 type survival struct {
 	dead, to *leg
 	reset    bool  // the TCP connection beneath dead was reset: nothing more arrives there
-	most     int64 // bytes moved once everything that had arrived is
+	most     int64 // how many bytes are moved once everything that had arrived is moved
 	progress int64 // bytes moved, plus bytes acknowledged by to, at the last look
 	since    int64 // clock time when progress last grew
 }

@@ -24,7 +24,7 @@ import (
 type Mirror struct {
 	drv      *Driver
 	owner    MirrorOwner
-	observer driver.MirrorObserver // nil: there is none, or no longer
+	observer driver.MirrorObserver // nil: there is none, or none any more
 	patience time.Duration
 	timer    loop.Timer
 	socket   loopSocket   // owned; fd is -1 before Connected and after the end
@@ -175,7 +175,7 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 // ends.
 func (m *Mirror) Observe(o driver.MirrorObserver) { m.observer = o }
 
-// An observing is the state of a direction whose answers an observer sees.
+// An observing is the state of a direction with answers that an observer sees.
 type observing struct {
 	mirror *Mirror
 	mode   mode // of the direction before it was observed
@@ -196,8 +196,8 @@ func (d *direction) observe(m *Mirror) {
 	d.set(pinned, true)
 }
 
-// observer returns the mirror whose observer sees the direction's bytes. If there is none any more it returns
-// nil, and the direction may splice again.
+// observer returns the mirror that has an observer of the direction's bytes. If there is none any more it
+// returns nil, and the direction may splice again.
 func (d *direction) observer() *Mirror {
 	if !d.is(observed) {
 		return nil

@@ -15,7 +15,7 @@ func (m *Mirror) sent(b []byte) {
 	m.piped -= n
 	b = b[n:]
 	if m.observer != nil && len(b) > 0 {
-		m.observer.Sent(b[:len(b):len(b)]) // the bytes behind it are not delivered yet
+		m.observer.Sent(b[:len(b):len(b)]) // the bytes behind b are not delivered yet
 	}
 	m.Write(b)
 }

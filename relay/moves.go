@@ -132,7 +132,7 @@ func (d *direction) deliverAhead() wait {
 			m.answered(o.ahead[:n])
 		}
 		if o.ahead = o.ahead[n:]; len(o.ahead) == 0 {
-			o.ahead = nil // which may be part of a large buffer
+			o.ahead = nil // it may have kept a large buffer in use
 		}
 	}
 	return d.delivered(n, "write", err)
@@ -186,8 +186,7 @@ func (d *direction) delivered(n int, op string, err error) wait {
 	return waitTurn
 }
 
-// unpipe moves some bytes of the residue, at most most, from the pipe into a buffer, for a sink that refuses to
-// splice.
+// unpipe moves up to most bytes of the residue from the pipe into a buffer, for a sink that refuses to splice.
 func (d *direction) unpipe(most int) wait {
 	if d.held.buf == nil {
 		buf, err := d.env().buffer(bufferSize)

@@ -18,7 +18,7 @@ type opaqueSource struct {
 	buffer waitingBuffer
 	framing
 	err   error         // came together with bytes; the next recv returns it
-	pause time.Duration // before the next Read after one of nothing
+	pause time.Duration // before the next Read, after a Read of nothing
 }
 
 // recv returns EINTR after a Read of neither bytes nor an error, which says that nothing has happened

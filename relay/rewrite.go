@@ -17,7 +17,7 @@ type rewrite struct {
 	ahead           []byte     // source bytes read before; borrowed
 	timer           loop.Timer // armed while bytes are held back and none are to be read
 	in              int64      // bytes that the Rewriter has taken
-	mark            int64      // in, when the timer was set
+	mark            int64      // value of in when the timer was set
 	room            int        // Room
 	most            int        // Most
 	held            int        // Held after the last call
@@ -243,7 +243,7 @@ type transforming struct {
 	busy   bool // work is under way
 	ended  bool // End was called
 	closed bool
-	silent int64 // in, when nothing had come for a while and Put was called for that
+	silent int64 // value of in when Put was called because nothing had come for a while
 }
 
 // setTransform is setRewriter for a Transform.

@@ -83,7 +83,7 @@ type Session struct {
 	ran      atomic.Bool
 	halfOpen atomic.Bool  // one direction has ended
 	driving  atomic.Int32 // directions that have not stopped
-	started  atomic.Int64 // clock time of Run; 0 before. It is set after waits and the pacers, which others read only then
+	started  atomic.Int64 // clock time of Run; 0 before. It is set after waits and the pacers: others read these only once it is set
 	finished atomic.Int64
 	active   atomic.Int64 // clock time of the last byte moved
 	asked    atomic.Bool  // a has sent something

@@ -370,7 +370,7 @@ func (c *metered) RelayReader(context.Context, int) (io.Reader, []byte, error) {
 	return c.Conn, nil, nil
 }
 
-// meters are the meters of a source's wrappers and a sink's.
+// meters are the meters of the wrappers of a source and of a sink.
 type meters struct {
 	source, sink []*Meter
 }

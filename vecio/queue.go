@@ -287,7 +287,7 @@ func (w *Writer) alike(n int) bool {
 	return true
 }
 
-// short is alike for a short piece of any length.
+// short does what alike does, for a short piece of any length.
 func (w *Writer) short(n int) bool {
 	if n >= w.config.CopyBelow || uint(n-1) >= uint(len(w.free)-w.filled) || w.q.lengths.runs.len() >= maxRuns {
 		return false

@@ -15,9 +15,9 @@ func Examine(sessions func(descriptors int) int) *Report {
 	return examine(sessions, host{os.DirFS("/")})
 }
 
-// fewDescriptors is how many descriptors a proxy needs for a single session, besides those that every Go
-// program has: two for the poller, one for a listener, two for the session. With fewer the runtime may not get
-// its poller, and then it ends the process; so nothing else is tried.
+// fewDescriptors is how many descriptors a proxy needs for a single session, besides the descriptors that
+// every Go program has: two for the poller, one for a listener, two for the session. With fewer the runtime
+// may not get its poller, and then it ends the process; so nothing else is tried.
 const fewDescriptors = 5
 
 func examine(sessions func(int) int, h host) *Report {

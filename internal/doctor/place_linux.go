@@ -75,7 +75,7 @@ func parse(text string) int64 {
 // cgroup returns the path of this process's version 2 cgroup (cgroups(7)).
 func (h host) cgroup() string { return path.Join("/", h.field("proc/self/cgroup", "0:")) }
 
-// cgroups returns the directories that may limit this process: its own cgroup and those above it. In a
+// cgroups returns the directories that may limit this process: its own cgroup and the cgroups above it. In a
 // container the path may be the host's, which is not there; then only the root is left.
 func (h host) cgroups() (dirs []string) {
 	for dir := h.cgroup(); ; dir = path.Dir(dir) {

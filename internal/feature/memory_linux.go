@@ -20,8 +20,8 @@ var (
 // HugePageSize is the size of the pages that HugePages asks for, in bytes.
 const HugePageSize = 2 << 20
 
-// HugePages reports whether this process gets a page of 2 MiB from those that the administrator has reserved
-// (MAP_HUGETLB of mmap(2)). ENOMEM means that none is free, which may differ next time.
+// HugePages reports whether this process gets a page of 2 MiB from the pages that the administrator has
+// reserved (MAP_HUGETLB of mmap(2)). ENOMEM means that none is free, which may differ next time.
 func HugePages() error { return hugePages.Supported() }
 
 // TransparentHugePages reports whether memory that is marked with MADV_HUGEPAGE (madvise(2)) is made of huge

@@ -18,7 +18,7 @@ type calls struct {
 
 var (
 	mu          sync.Mutex
-	directories = make(map[string]*calls) // those with pending calls; guarded by mu
+	directories = make(map[string]*calls) // directories with pending calls; guarded by mu
 )
 
 // Do makes a call about a path, after others about the same directory if there are many. If ctx ends before the call has begun,

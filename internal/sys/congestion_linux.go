@@ -25,7 +25,7 @@ const (
 	congestionDefault   = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
-// CongestionControls returns the congestion controls that this kernel has, and those that a process may use
+// CongestionControls returns the congestion controls that this kernel has, and the ones that a process may use
 // without CAP_NET_ADMIN. Modules that are not loaded yet may have more. Errors wrap the cause of a failed read,
 // or ErrCongestion. It is safe for concurrent use.
 func CongestionControls() (available, allowed []string, err error) {

@@ -159,9 +159,9 @@ func fileOf(st *unix.Stat_t) File {
 // Unlinkat removes a name that is no directory from a directory by unlinkat(2).
 func Unlinkat(dir int, name string) error { return unix.Unlinkat(dir, name, 0) }
 
-// ChmodOpen sets the mode of an open file whose descriptor was opened with O_PATH, which fchmod(2) refuses. It
-// looks up no path that another process could change: a link of /proc/self/fd leads to the open file itself
-// (proc_pid_fd(5), symlink(7) on magic links). ENOENT: there is no /proc.
+// ChmodOpen sets the mode of an open file by a descriptor that was opened with O_PATH: fchmod(2) refuses such
+// a descriptor. It looks up no path that another process could change: a link of /proc/self/fd leads to the
+// open file itself (proc_pid_fd(5), symlink(7) on magic links). ENOENT: there is no /proc.
 func ChmodOpen(fd int, mode uint32) error { return unix.Chmod(OpenName(fd), mode) }
 
 // Umask returns the file mode creation mask of the process from /proc/self/status (proc_pid_status(5), Linux

@@ -34,7 +34,7 @@ func ListenQueue(fd int) (queued, backlog int, err error) {
 }
 
 // Bind gives a socket its local address by bind(2); port 0 lets the kernel choose a port. scope is the index of the
-// interface of a link-local IPv6 address, whose zone is ignored.
+// interface for a link-local IPv6 address; the zone of the address is ignored.
 func Bind(fd int, to netip.AddrPort, scope uint32) error {
 	if to.Addr().Is4() {
 		return unix.Bind(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
@@ -186,10 +186,10 @@ const (
 	unixNoCookie  = ^uint32(0)
 )
 
-// UnixListenQueue returns how many connections wait in the accept queue of a listening unix socket, and beyond
-// how many further ones have to wait to be queued or are refused with EAGAIN: udiag_rqueue and udiag_wqueue of
-// sock_diag(7) (net/unix/diag.c, sk_diag_show_rqlen; net/unix/af_unix.c, unix_recvq_full). It makes a socket
-// for the question, which some sandboxes refuse.
+// UnixListenQueue returns how many connections wait in the accept queue of a listening unix socket, and the
+// backlog: while more than that wait, further ones have to wait to be queued, or are refused with EAGAIN.
+// These are udiag_rqueue and udiag_wqueue of sock_diag(7) (net/unix/diag.c, sk_diag_show_rqlen;
+// net/unix/af_unix.c, unix_recvq_full). It makes a socket for the question, which some sandboxes refuse.
 func UnixListenQueue(fd int) (queued, backlog int, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -21,7 +21,8 @@ var seed = maphash.MakeSeed()
 // notHashed means that no part of an answer is hashed: all of it is kept or compared.
 const notHashed = math.MaxInt64
 
-// An answer is a record of an answer of the side that is ahead. Its bytes from hashed on are not kept but hashed.
+// An answer is a record of an answer of the side that is ahead. Its bytes from the position hashed on are not
+// kept but hashed.
 type answer struct {
 	next   *answer
 	name   *tally
@@ -46,7 +47,7 @@ type flow struct {
 	ahead          int              // the side with the records
 	oldest, newest *answer          // nil if there is none
 	behind         int64            // the other side's position in the oldest answer
-	sums           *[2]maphash.Hash // hashes by side, of the bytes from hashed on; nil until needed
+	sums           *[2]maphash.Hash // hashes by side, of the bytes from the position answer.hashed on; nil until needed
 	diff           *difference      // the difference in the oldest answer
 	last           [contextBytes]byte
 	lastN          int

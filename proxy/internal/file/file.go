@@ -37,9 +37,9 @@ const quiet = time.Second
 // they wrap ErrIrregular, ErrTooLarge and [os.ErrDeadlineExceeded].
 //
 // It does not wait for a pipe's writer, for the end of a lease (open(2), O_NONBLOCK: it fails with
-// EWOULDBLOCK), or longer than a second for one of the kernel's files that is regular by its mode and
-// can be waited for, such as /proc/kmsg (proc(5)). A file system that does not answer is given up after five
-// seconds; while 16 such reads have not returned there are no more. It is safe for concurrent use.
+// EWOULDBLOCK), or longer than a second for one of the kernel's files that is regular by its mode and can be
+// waited for, such as /proc/kmsg (proc(5)). A file system that does not answer is given up after five
+// seconds; while 16 such reads have not returned, further reads fail at once. It is safe for concurrent use.
 func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit, readNow) }
 
 // ReadServed is [Read] of a file that clients will get. It follows links as [sys.AtFile] does, with the error ErrLink.
@@ -84,13 +84,14 @@ var (
 type calls struct {
 	op       string // of the errors
 	patience time.Duration
-	most     int // calls of one name that may be given up and not have returned
+	most     int // how many calls of one name may be stuck, which means given up and not returned
 	mu       sync.Mutex
-	stuck    map[string]int // how many such calls there are, by name; guarded by mu
+	stuck    map[string]int // how many calls are stuck, by name; guarded by mu
 }
 
-// within returns what call, which is about path, returns. It fails where call does not return in time, and at once while
-// c.most calls of the name are stuck. A call that succeeds later is stuck until late, which may be nil, has undone it.
+// within makes a call about a path, and returns its result. It fails if the call does not return in time, and at
+// once while c.most calls of the name are stuck. If the call succeeds later, late undoes it, unless late is nil;
+// until then the call counts as stuck.
 func within[T any](c *calls, name, path string, call func() (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
@@ -143,17 +144,17 @@ func within[T any](c *calls, name, path string, call func() (T, error), late fun
 	return *new(T), c.noAnswer(path)
 }
 
-// Within returns what look returns, which looks at files but does not open them. It gives up a file system that does
-// not answer after two seconds; until that look has returned, others of the same name fail at once. The error wraps
-// [os.ErrDeadlineExceeded]. It is safe for concurrent use.
+// Within returns the result of look, a function that looks at files but does not open them. It gives up a file
+// system that does not answer after two seconds; until that look has returned, others of the same name fail at once.
+// The error wraps [os.ErrDeadlineExceeded]. It is safe for concurrent use.
 func Within[T any](name string, look func() T) (is T, err error) {
 	return within(&looks, name, name, func() (T, error) { return look(), nil }, nil)
 }
 
-// Change returns what change returns, which opens or changes the file of a path. It gives up a file system that does not
-// answer after three seconds; until that change has returned, others of the same path fail at once. The error wraps
-// [os.ErrDeadlineExceeded]. A change that was given up and succeeds later is passed to late, which may be nil. Change is
-// safe for concurrent use.
+// Change returns the result of change, a function that opens or changes the file of a path. It gives up a file
+// system that does not answer after three seconds; until that change has returned, others of the same path fail at
+// once. The error wraps [os.ErrDeadlineExceeded]. A change that was given up and succeeds later is passed to late,
+// which may be nil. Change is safe for concurrent use.
 func Change[T any](path string, change func() (T, error), late func(T)) (T, error) {
 	return within(&changes, path, path, change, late)
 }
@@ -198,7 +199,8 @@ func Glob(pattern string) ([]string, error) {
 	}, nil)
 }
 
-// read reads path by now. All such reads count as one name: a file system that hangs has many files.
+// read reads the file of a path by the function now. All such reads count as one name: a file system that
+// hangs has many files.
 func (c *calls) read(path string, limit int, now func(string, int) ([]byte, error)) ([]byte, error) {
 	return within(c, "", path, func() ([]byte, error) { return now(path, limit) }, nil)
 }

@@ -25,7 +25,7 @@ type Place struct {
 	dir   int      // owned, opened with O_PATH; -1 once it was closed
 	is    sys.File // the directory
 	name  string   // in the directory
-	proc  bool     // procfs has the name, such as a descriptor's
+	proc  bool     // the name is in procfs, such as the name of a descriptor
 	chain error    // why another user could move the directory away; nil: none could
 	owner uint32   // of the root directory: in a user namespace root may have no ID
 }
@@ -181,7 +181,7 @@ func (p *Place) trusts(uid uint32) bool {
 	return uid == 0 || uid == p.owner || int(uid) == os.Geteuid()
 }
 
-// unsafe returns why another user may put files in the place of those in a directory.
+// unsafe returns why another user may replace the files of a directory.
 func (p *Place) unsafe(dir sys.File) error {
 	switch {
 	case !p.trusts(dir.UID):
@@ -297,7 +297,8 @@ func (p *Place) Replace(data []byte, keep func(*os.File) error) error {
 	return p.replace(data, keep, func(temp string) error { return sys.Renameat(p.dir, temp, p.name) })
 }
 
-// Edit is [Place.Replace] of a file that has the contents before. A file that another program has changed stays, and Edit fails.
+// Edit replaces the contents before by the contents after, as [Place.Replace] does. A file that another program has
+// changed stays, and Edit fails.
 func (p *Place) Edit(before, after []byte, keep func(*os.File) error) error {
 	return p.replace(after, keep, func(temp string) error {
 		if !bytes.Equal(p.contents(p.name), before) {
@@ -307,8 +308,8 @@ func (p *Place) Edit(before, after []byte, keep func(*os.File) error) error {
 	})
 }
 
-// exchange gives the file temp, which has the contents after, the place's name. If the file that had the name has other
-// contents than before, it gets the name back.
+// exchange gives the place's name to the file temp, which has the contents after. The file that had the name gets it
+// back if its contents differ from before.
 func (p *Place) exchange(temp string, before, after []byte) error {
 	var changed error
 	for expected, put := before, after; ; {
@@ -340,7 +341,7 @@ func (p *Place) contents(name string) []byte {
 	return data
 }
 
-// replace makes a file that is complete on the disk, and has put give it the place's name.
+// replace makes a file that is complete on the disk, and calls put to give it the place's name.
 func (p *Place) replace(data []byte, keep func(*os.File) error, put func(temp string) error) error {
 	temp := "." + p.name + "." + rand.Text()
 	fd, err := sys.OpenFileAt(p.dir, temp, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_EXCL, 0o600)
@@ -377,9 +378,9 @@ func (p *Place) sync() error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Append opens a file, FIFO or terminal to append to it, without waiting (O_NONBLOCK). It is made with that mode unless it is
-// there. ENXIO: no process reads the FIFO (fifo(7)). The error of a path at which another user has a say wraps
-// [ErrUnsafe]. The caller owns the descriptor.
+// Append opens a file, FIFO or terminal to append to it, without waiting (O_NONBLOCK). If it is not there, a file is
+// made with that mode. ENXIO: no process reads the FIFO (fifo(7)). The error of a path at which another user has a
+// say wraps [ErrUnsafe]. The caller owns the descriptor.
 func Append(path string, mode uint32) (fd int, err error) {
 	p, err := At(path)
 	if err != nil {
@@ -389,7 +390,7 @@ func Append(path string, mode uint32) (fd int, err error) {
 	return p.Open(syscall.O_WRONLY|syscall.O_APPEND|syscall.O_NONBLOCK|syscall.O_NOCTTY|syscall.O_CREAT, mode)
 }
 
-// Write replaces the file of a path, which is then of that mode. A device, a FIFO or a descriptor is written to.
+// Write replaces the file of a path, which then has that mode. A device, a FIFO or a descriptor is written to.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	p, err := At(path)
 	if err != nil {

@@ -124,7 +124,7 @@ const (
 	maxTag  = 64
 )
 
-// text returns at most most bytes of a module's text, in a form that is safe to log.
+// text returns up to most bytes of a module's text, in a form that is safe to log.
 func text(b []byte, most int) string { return wasm.Printable(string(b[:min(len(b), most+1)]), most) }
 
 // addTag adds a tag, and reports whether there was room for it. Spaces and equals signs separate tags, so they are

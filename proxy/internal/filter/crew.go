@@ -16,7 +16,7 @@ type crew[T any] struct {
 	goroutines sync.WaitGroup
 }
 
-// add adds v, unless most wait already, and starts another goroutine if fewer than workers run.
+// add adds v, unless as many as most wait already, and starts another goroutine if fewer than workers run.
 func (c *crew[T]) add(v T, most, workers int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

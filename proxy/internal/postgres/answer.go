@@ -11,14 +11,14 @@ import (
 // ErrEndpoint is wrapped by the error of an endpoint that has not accepted an [SSLRequest].
 var ErrEndpoint = errors.New("no TLS at the endpoint")
 
-// What such an endpoint has done in place of an answer; both wrap [ErrEndpoint].
+// What an endpoint has done in place of an answer; both wrap [ErrEndpoint].
 var (
 	ErrUnanswered = fmt.Errorf("%w: it closed the connection instead of answering the SSLRequest", ErrEndpoint)
 	ErrNoAnswer   = fmt.Errorf("%w: it did not answer the SSLRequest in time", ErrEndpoint)
 )
 
-// CheckAnswer returns the error of an answer to an SSLRequest: all bytes that have come so far, one at least. Bytes behind
-// an S are not the endpoint's, or would be taken for encrypted ones (CVE-2021-23222).
+// CheckAnswer returns the error of an answer to an SSLRequest. b has all bytes that have come so far, at least one.
+// Bytes behind an S are not the endpoint's, or would be taken for encrypted ones (CVE-2021-23222).
 func CheckAnswer(b []byte) error {
 	switch {
 	case len(b) == 1 && b[0] == Accepted:

@@ -57,8 +57,8 @@ const (
 // MaxCancel is the longest CancelRequest.
 const MaxCancel = 12 + 256
 
-// Max is the longest startup message that servers take: MAX_STARTUP_PACKET_LENGTH and the length itself, which that does not count. No other
-// message is longer.
+// Max is the longest startup message that servers take. MAX_STARTUP_PACKET_LENGTH does not count the 4 bytes of the
+// length itself. No other message is longer.
 const Max = 10_000 + 4
 
 // MaxName is how many bytes of a user's or a database's name a server knows (NAMEDATALEN is 64, with a zero at the end).
@@ -204,12 +204,13 @@ func (m *Message) parameters(b []byte) error {
 // names are the parameters that are no settings of a session.
 var names = []string{"user", "database", "options", "replication"}
 
-// noReplication are the values of "replication" that mean none (src/backend/utils/adt/bool.c), without abbreviations, which no
-// client sends. With any other one, also "database", a role of replication may copy all databases (BASE_BACKUP).
+// noReplication are the values of "replication" that mean none (src/backend/utils/adt/bool.c), without
+// abbreviations, which no client sends. With any other value, also "database", a role of replication may copy all
+// databases (BASE_BACKUP).
 var noReplication = []string{"false", "off", "no", "0"}
 
-// setsDatabase reports whether the options of a startup message may set the database: as CockroachDB reads them, with the
-// escapes of URLs, then backslashes, and in any case.
+// setsDatabase reports whether the options of a startup message may set the database: as CockroachDB reads them,
+// with the escapes of URLs, then backslashes, in upper or lower case.
 func setsDatabase(options []byte) bool {
 	var plain []byte
 	for i := 0; i < len(options); i++ {

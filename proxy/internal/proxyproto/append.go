@@ -88,9 +88,8 @@ func (c *Connection) appendV2(b []byte) []byte {
 	return b
 }
 
-// appendAddresses appends all between the signature and the TLVs, with a length of 0. If the
-// addresses are not sent the command is LOCAL, which every receiver accepts: the addresses of the
-// socket count.
+// appendAddresses appends everything between the signature and the TLVs, with a length of 0. If the addresses
+// are not sent the command is LOCAL, which every receiver accepts: the addresses of the socket count.
 func (c *Connection) appendAddresses(b []byte) []byte {
 	src, dst, ok := c.addresses()
 	if !ok || c.Local {
