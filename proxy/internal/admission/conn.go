@@ -40,8 +40,8 @@ type Conn struct {
 	end     func() // ends the request early
 }
 
-// Put passes a connection to Accept. rank is the greatest that its client may turn out to have; peer is for the server.
-// With a TLS configuration the connection speaks TLS. release is called after the connection is closed.
+// Put passes a connection to Accept. rank is the greatest rank that its client may turn out to have; peer is for the
+// server. With a TLS configuration the connection speaks TLS. release is called after the connection is closed.
 func (l *Limiter) Put(conn net.Conn, with *tls.Config, rank Rank, peer any, release func()) {
 	c := &Conn{Conn: conn, limiter: l, since: time.Now(), secured: with != nil, rank: rank, Peer: peer, release: sync.OnceFunc(release)}
 	if c.secured {
@@ -82,9 +82,9 @@ func networkOf(conn net.Conn) netip.Addr {
 	return addr
 }
 
-// isSilent reports whether the client has sent no complete request, or with TLS no complete ClientHello, although all its
-// bytes were looked at. A request that a busy machine has not begun yet is no silence, nor is a client that takes its part
-// of a handshake over a long way. The caller holds the limiter's mu.
+// isSilent reports whether the client has sent no complete request, or with TLS no complete ClientHello, although all
+// its bytes were looked at. A client is not silent while a busy machine has not begun its request, or while the rest
+// of its handshake is on a long way. The caller holds the limiter's mu.
 func (c *Conn) isSilent() bool {
 	return !c.asked && c.waits.Load() && !(c.secured && c.wrote.Load()) && !readable(c.Conn)
 }
@@ -147,8 +147,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// begin starts a request, which end ends early. It returns false if the connection is already closed, so that no request
-// runs without a client to receive the response.
+// begin starts a request; a call of end ends it early. begin returns false if the connection is already closed, so
+// that no request runs without a client to receive the response.
 func (c *Conn) begin(end func()) bool {
 	c.limiter.mu.Lock()
 	defer c.limiter.mu.Unlock()

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// A network floods if so many of its connections have ended lately without a request that its client had a right to. Probes
-// and wrong tokens do not add up to this number.
+// A network floods if floodSize of its connections have ended lately without a request that the client had a right
+// to. Probes and wrong tokens do not add up to this number.
 const (
 	floodSize    = 32
 	idleTime     = 8 * time.Second // time after which the counts are halved
 	mostNetworks = 4096            // networks counted at a time
 )
 
-// idle counts, by network, the connections with TLS that have ended lately without such a request. A connection costs a
-// host without a token nothing. It costs the server a handshake, and a place for as long as a distant client may need for
-// its part. So when places are short, the network that floods most has its connections closed first, the newest before
-// their handshake; all others are accepted as fast as they come. The counts have no effect while there are places.
+// idle counts, by network, the connections with TLS that have ended lately without such a request. A host without a
+// token can make them at no cost, but each costs the server a handshake, and a place for as long as a distant client
+// may need for its part. So when places are short, the network that floods most has its connections closed first, the
+// newest before their handshake; all others are accepted as fast as they come. The counts have no effect while there
+// are places.
 type idle struct {
 	ended  map[netip.Addr]int
 	halved time.Time

@@ -81,11 +81,11 @@ type Limiter struct {
 	mu      sync.Mutex
 	grace   time.Duration
 	silent  time.Duration
-	conns   []*Conn   // open ones; the one that has waited longest for its client is first
+	conns   []*Conn   // open connections; the first has waited longest for its client
 	waiters []*waiter // in order of arrival
 	idle    idle
 	look    *time.Timer // calls makeRoom; nil until it is needed
-	due     time.Time   // when it does, or did
+	due     time.Time   // when look calls makeRoom, or has called it
 }
 
 // graceTime is the least time that a client has for the rest of its request, and again for reading the response. A client
@@ -97,7 +97,7 @@ const (
 	slowTime   = 5 * time.Second
 )
 
-// New returns a limiter for most connections at a time; most is at least 8. A client has writeTime to read its answer.
+// New returns a limiter. most is the largest number of connections at a time, at least 8. A client has writeTime to read its answer.
 func New(most int, writeTime time.Duration) *Limiter {
 	return &Limiter{
 		accepted: make(chan net.Conn), closed: make(chan struct{}), limit: listener.NewLimit(most), most: most, writeTime: writeTime,
@@ -108,8 +108,8 @@ func New(most int, writeTime time.Duration) *Limiter {
 // Limit returns the limit for the listeners that accept the connections.
 func (l *Limiter) Limit() *listener.Limit { return l.limit }
 
-// requests returns the number of requests below which another one of a rank may begin. A quarter of the connections is left
-// for clients that have not asked yet.
+// requests returns the number of requests below which another request of a rank may begin. A quarter of the
+// connections is left for clients that have not asked yet.
 func (l *Limiter) requests(of Rank) int {
 	return l.most * [...]int{Nobody: 0, Reads: 4, Changes: 5, Own: 6}[of] / 8
 }
@@ -147,8 +147,8 @@ func (l *Limiter) Close() error {
 // Addr implements [net.Listener].
 func (l *Limiter) Addr() net.Addr { return &net.UnixAddr{Name: "http", Net: "unix"} }
 
-// makeRoom closes the connection that has waited longest for its client if all places are taken, and a connection with an
-// answer that is read slowly if another request waits for its place: at once, or when the client's grace time is over.
+// makeRoom closes a connection if all places are taken, and a connection with an answer that is read slowly if
+// another request waits for its place. It does so at once, or when the client's grace time is over.
 func (l *Limiter) makeRoom() {
 	l.mu.Lock()
 	var leave []*Conn
@@ -191,7 +191,7 @@ func (l *Limiter) surplus() *Conn {
 	if c == nil {
 		c = l.evict(func(c *Conn) bool { return !c.busy }, left(l.grace))
 	}
-	if c == nil { // only requests that count only as connections are left
+	if c == nil { // what is left are requests that count only as connections
 		c = l.evict(func(c *Conn) bool { return c.busy && !c.running }, left(l.grace))
 	}
 	return c
@@ -212,8 +212,8 @@ func (l *Limiter) evict(match func(*Conn) bool, left func(*Conn) time.Duration) 
 	return c
 }
 
-// lookIn has makeRoom called after a time, or before: each call finds out again what there is to wait for. There is one timer,
-// since timers of their own would multiply as long as all places are taken. The caller holds mu.
+// lookIn has makeRoom called after a time, or earlier: each call finds out again what to wait for. There is only one
+// timer: with a timer for each call, timers would multiply as long as all places are taken. The caller holds mu.
 func (l *Limiter) lookIn(d time.Duration) {
 	now := time.Now()
 	at := now.Add(d)

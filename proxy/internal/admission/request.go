@@ -168,8 +168,8 @@ func Of(r *http.Request) *Conn {
 	return c
 }
 
-// Handler answers requests only on connections that are still open. No request has a body: if one is announced, the
-// response does not wait for it. After the response the server waits for it as long as for anything else.
+// Handler answers requests only on connections that are still open. No request has a body. If a body is announced,
+// the response does not wait for it; after the response the server waits for it as long as for anything else.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := Of(r)

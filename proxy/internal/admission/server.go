@@ -36,8 +36,8 @@ type place struct {
 	stop   context.CancelFunc // stops Serve
 }
 
-// NewServer returns a server that does not listen yet, for at most most connections at once. h has its handler and its
-// timeouts. take puts an accepted connection into Conns, or closes it and calls release.
+// NewServer returns a server that does not listen yet. most is the largest number of connections at once. h has its
+// handler and its timeouts. take puts an accepted connection into Conns, or closes it and calls release.
 func NewServer(name string, most int, log *slog.Logger, h *http.Server, take func(conn net.Conn, release func())) *Server {
 	s := &Server{Conns: New(most, h.WriteTimeout), http: h, take: take, name: name, log: log}
 	h.Handler, h.ConnContext, h.MaxHeaderBytes = Handler(h.Handler), WithConn, 16<<10
@@ -52,16 +52,16 @@ type Move struct {
 	server *Server
 	addr   sockopt.Address    // the new address, with the mode
 	listen *listener.Listener // for another address; nil: none was opened
-	shares *listener.Listener // the former one, if both share a part of their addresses until Commit or Abort
+	shares *listener.Listener // the former listener, if both share a part of their addresses until Commit or Abort
 	none   bool               // the server is to have no address
 }
 
 // PrepareNone is Prepare for no address.
 func (s *Server) PrepareNone() *Move { return &Move{server: s, none: true} }
 
-// Prepare opens an address by listen, unless the server listens there already: then only the mode of the path may change.
-// If the path was removed it is created again. The address may have a part of the present one, such as :9464 of
-// 127.0.0.1:9464.
+// Prepare opens an address with listen, unless the server listens there already: then only the mode of the path may
+// change. If the path was removed it is created again. The new address may share a part of the present address: :9464
+// has a part of 127.0.0.1:9464.
 func (s *Server) Prepare(ctx context.Context, addr sockopt.Address, listen func() (*listener.Listener, error)) (*Move, error) {
 	s.mu.Lock()
 	same := s.at != nil && s.at.addr.Network == addr.Network && s.at.addr.Name == addr.Name
@@ -86,7 +86,8 @@ func (s *Server) Prepare(ctx context.Context, addr sockopt.Address, listen func(
 	return &Move{server: s, addr: addr, listen: l}, nil
 }
 
-// beside opens a TCP address that has a part of the present one. It fails if the present one is not what is in the way.
+// beside opens a TCP address that shares a part of the present address. It fails if something else than the present
+// listener is in the way.
 func (s *Server) beside(ctx context.Context, addr sockopt.Address, at *listener.Listener) (*listener.Listener, error) {
 	if err := at.SetReusePort(true); err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (m *Move) Commit() {
 	}
 	if before != nil {
 		before.stop()
-		<-before.listen.Closed() // wait, which is short: a return to this address must be possible at once
+		<-before.listen.Closed() // a short wait, so that a return to this address is possible at once
 	}
 	if m.shares != nil {
 		if err := m.listen.ClearReusePort(); err != nil {

@@ -95,7 +95,7 @@ func (r *Report) counted(refused *kerneltrace.PrivilegeError, before, after *cou
 	}
 	all := Cause{Name: cpuWait}
 	for id, w := range after.threads {
-		if old := before.threads[id]; old.count <= w.count && old.time <= w.time { // otherwise a new thread has the number of one that has ended
+		if old := before.threads[id]; old.count <= w.count && old.time <= w.time { // otherwise a new thread has the number of a thread that has ended
 			w.time, w.count = w.time-old.time, w.count-old.count
 		}
 		if w.count == 0 {

@@ -15,8 +15,8 @@ import (
 // An Owner is the owner of an event: a session of a listener, or an endpoint. The zero value means that the owner
 // is unknown.
 type Owner struct {
-	// Session is the client's address. Listener is the name of the listener that accepted the client, or without
-	// an admin socket its address.
+	// Session is the client's address. Listener is the name of the listener that accepted the client, or its address
+	// if there is no admin socket.
 	Session  string `json:"session,omitempty"`
 	Listener string `json:"listener,omitempty"`
 	// Endpoint is the endpoint's address, with Upstream and Name if the configuration has it. For a session, it is

@@ -78,8 +78,8 @@ type Event struct {
 	LastS  float64 `json:"last_s"`
 }
 
-// A Delay holds the times at a listener or an endpoint: of connecting, of waiting until a segment was sent again,
-// or in the queue of a device.
+// A Delay holds the times at a listener or an endpoint: times to connect, times until a segment was sent again, or
+// times in the queue of a device.
 type Delay struct {
 	Name   string `json:"name"`
 	Device string `json:"device,omitempty"`

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/kerneltrace"
 )
 
-// maxRows is how many rows the text has of a table.
+// maxRows is the largest number of rows of a table in the text.
 const maxRows = 20
 
 // WriteText writes the report as text, with sums by listener, endpoint and thread. Only the JSON form has the

@@ -20,7 +20,7 @@ import (
 type Target struct {
 	PIDs   []int  // traced with their children
 	Cgroup string // a directory of cgroup v2, or ""
-	// Admin is the client of the only process. If it is nil, sessions and endpoints have no names.
+	// Admin is a client of the admin API, if there is only one process. If it is nil, sessions and endpoints have no names.
 	Admin *admin.Client
 }
 

@@ -28,7 +28,7 @@ type attachment struct {
 }
 
 var attachments = []attachment{
-	{"inet_sock_set_state", []string{"penstock_state"}, false}, // first: it shows whose connections there are
+	{"inet_sock_set_state", []string{"penstock_state"}, false}, // comes first, because it shows whose connections there are
 	{"tcp_retransmit_skb", []string{"penstock_retransmit"}, false},
 	{"tcp_retransmit_synack", []string{"penstock_synack"}, false},
 	{"tcp_send_reset", []string{"penstock_reset_sent", "penstock_reset_plain"}, false},

@@ -21,7 +21,7 @@ import (
 
 // A Config selects the processes that are traced.
 type Config struct {
-	// PIDs are the processes. Traced are the sockets that they have at the beginning, the sockets that they
+	// PIDs are the processes. The trace covers the sockets that they have at the beginning, the sockets that they
 	// connect later, and the connections to addresses at which they listen at the beginning.
 	PIDs []int
 	// Cgroup is a directory of cgroup v2. The sockets and threads of this cgroup, and of the cgroups below it at the

@@ -208,7 +208,7 @@ const (
 )
 
 // Wait returns when ctx ends. Until then it attaches and detaches the programs for the queues of devices in turn,
-// which cuts their cost to a fifth. They are attached before and after.
+// which cuts their cost to a fifth. Before and after Wait they are attached.
 func (t *Tracer) Wait(ctx context.Context) error {
 	pause := func(d time.Duration) bool {
 		timer := time.NewTimer(d)
@@ -231,7 +231,7 @@ func (t *Tracer) Wait(ctx context.Context) error {
 }
 
 // detachSampled detaches the programs in reverse order, and forgets the packets that are in a queue: another packet
-// may have the same address later, and must not be taken for them.
+// may have the same address later, and must not count as the forgotten one.
 func (t *Tracer) detachSampled() error {
 	var errs []error
 	for _, l := range slices.Backward(t.sampledLinks) {

@@ -167,7 +167,7 @@ func (a *adopter) adopt(in *lane.Lane, one *lane.Session) {
 	x, y, known := one.Addresses()
 	tag, tagged := one.Tag()
 	if !known || !tagged {
-		return // it has ended
+		return // the session has ended
 	}
 	m, err := record.Decode(tag[:])
 	if err != nil {
@@ -266,8 +266,8 @@ func numeric(e *router.Endpoint) (at netip.AddrPort, is bool) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil
 }
 
-// find returns the endpoint with a name, unless that endpoint has another address now. Otherwise it returns the
-// endpoint with the address. It returns nil if there is none, or if there are two.
+// find returns the endpoint with this name, unless it has another address now. Then, or if no endpoint has the name,
+// it returns the endpoint with this address. It returns nil if there is none, or if there are two.
 func (all *endpoints) find(name uint32, at netip.AddrPort) *router.Endpoint {
 	if e := all.byName[name]; e != nil {
 		if is, number := numeric(e); !number || is == at {

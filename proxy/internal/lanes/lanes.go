@@ -207,7 +207,7 @@ func (l *Lanes) Settle(stay, leave map[string]bool) {
 	})
 }
 
-// errLeft is the cause of the end of sessions in the lane, in a process that leaves them to the next one.
+// errLeft is why sessions in the lane end for this process, when it leaves them to the next process.
 var errLeft = errors.New("the process ends, and its session goes on without it")
 
 // Leaves reports whether sessions that have left user space go on when this process ends.
@@ -343,7 +343,7 @@ func every(*worker.Listening, worker.Binding) bool { return true }
 // ReturnLane implements [admin.LaneSwitcher].
 func (l *Lanes) ReturnLane(by string) (admin.LaneChanged, error) {
 	l.Mu.Lock()
-	if now := l.toCome(); now != nil { // none has left
+	if now := l.toCome(); now != nil { // no session has left user space
 		defer l.Mu.Unlock()
 		return admin.LaneChanged{State: l.willBe(now)}, nil
 	}

@@ -33,7 +33,7 @@ func (s Set) Find(key state.Key) *state.Change {
 	return nil
 }
 
-// With returns the set with a change, in place of the one of its key.
+// With returns the set with a change, which replaces an earlier change of the same key.
 func (s Set) With(c state.Change) Set {
 	return Set{append(s.Without(c.Key()).list, c)}
 }
@@ -76,7 +76,7 @@ func (s Set) Of(upstream string) *Upstream {
 	return u
 }
 
-// An Upstream is the changes of the endpoints of an upstream. Nil has none.
+// An Upstream is the changes of the endpoints of an upstream. A nil Upstream has none.
 type Upstream struct {
 	by    map[state.Key]*state.Change
 	added []*state.Change
@@ -104,8 +104,8 @@ type Ended struct {
 	Why string
 }
 
-// Under returns the changes that go on under a configuration, and the changes that end, because the line
-// that they stand on is another one. A change stands on the same line after a restart as after a reload.
+// Under returns the changes that go on under a configuration, and the changes that end, because the line on which
+// they stand is another one now. A change stands on the same line after a restart as after a reload.
 func (s Set) Under(cfg *config.Config) (left Set, ended []Ended) {
 	if len(s.list) == 0 {
 		return s, nil
@@ -114,7 +114,7 @@ func (s Set) Under(cfg *config.Config) (left Set, ended []Ended) {
 	for _, up := range cfg.Upstreams {
 		u.upstreams[up.Name] = up
 	}
-	for i := range s.list { // first: other changes stand on them
+	for i := range s.list { // comes first, because other changes stand on added endpoints
 		if c := &s.list[i]; c.Kind == state.EndpointAdded && u.admits(c) == "" {
 			u.added[endpointOf(c)] = true
 		}
@@ -133,11 +133,11 @@ func endpointOf(c *state.Change) state.Key {
 	return state.Key{Upstream: c.Upstream, Endpoint: c.Endpoint}
 }
 
-// under is a configuration that changes are to go on under.
+// under says which changes go on under a configuration.
 type under struct {
 	cfg       *config.Config
 	upstreams map[string]*config.Upstream
-	added     map[state.Key]bool // endpoints by hand that go on
+	added     map[state.Key]bool // endpoints that were added by hand and go on
 }
 
 // ends returns why a change ends; "": it goes on.
@@ -194,13 +194,13 @@ func (u *under) endpoint(c *state.Change) string {
 	switch {
 	case up == nil:
 		return noUpstream
-	case c.Line == "" && u.added[endpointOf(c)]: // it stands on an endpoint by hand
+	case c.Line == "" && u.added[endpointOf(c)]: // it stands on an endpoint that was added by hand
 		return ""
 	case c.Line == "":
 		return "the endpoint is no longer one that was added by hand"
 	case up.Discover == nil:
 		return fileEndpoint(c, up)
-	case c.Kind == state.EndpointWeight: // its line is a discovered endpoint's, see Discovered
+	case c.Kind == state.EndpointWeight: // its line is the weight that discovery gives: package server ends it when that changes
 		return ""
 	}
 	return differs(c.Line, DiscoverLine(up.Discover))
@@ -247,8 +247,8 @@ func (u *under) split(c *state.Change) string {
 	return differs(c.Line, SplitLine(split))
 }
 
-// Restore returns the set with changes that another configuration has ended, as far as they go on under this
-// one, and which these are. A change in the set stands before an ended change of the same thing.
+// Restore returns the set with the changes of ended that go on under a configuration, and a list of these changes. If
+// the set already has a change of the same thing, the ended change stays out.
 func (s Set) Restore(ended []state.Change, cfg *config.Config) (with Set, restored []state.Change) {
 	with = s
 	for i := range ended {
@@ -302,8 +302,8 @@ func EndpointLine(e *config.Endpoint) string {
 	return b.String()
 }
 
-// DiscoverLine is the line of the source of discovered endpoints. On it stands the state of these: a source
-// has no line for each of them that would stay the same.
+// DiscoverLine is the line of the source of discovered endpoints. The states of these endpoints stand on it, because
+// a source has no line for each endpoint that would stay the same.
 func DiscoverLine(d *config.Discover) string {
 	if d.File != nil {
 		return "discover: file " + string(d.File.Path)
@@ -321,7 +321,7 @@ func BindLine(l *config.Listener) string {
 	return "bind: " + strings.Join(list, ", ")
 }
 
-// Percentages is a split in a word: shop:95,next:5. It is the line of a split as well.
+// Percentages is a split in one word, such as shop:95,next:5. It is the line of a split as well.
 func Percentages(split []config.Share, percent []float64) string {
 	parts := make([]string, len(split))
 	for i, share := range split {

@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the end of
-// the family's name. A struct's tag comes before the tags of its fields, and the prefix of the object comes first,
-// unless the tag begins with penstock_. After a comma, a tag has the label for the keys of a map, or nonzero if 0 has
-// no series. The comment on the field is the help.
+// A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the end
+// of the family's name. A struct's tag comes before the tags of its fields, and the prefix of the object comes first,
+// unless the tag begins with penstock_. After a comma, a tag has the label for the keys of a map, or the word
+// nonzero: then 0 has no series. The comment on the field is the help.
 type measure struct {
 	Family
 	path    []int  // of the field, through structs and pointers
@@ -151,7 +151,7 @@ func parts(values func(s *Sample) []int64, of ...string) func(s *Sample, emit em
 	}
 }
 
-// named is one for a counter of the status.
+// named is collect for a counter of the status.
 func named(counter string) func(s *Sample, emit emitter) {
 	return number(func(s *Sample) int64 { return s.Process.Counters[counter] })
 }

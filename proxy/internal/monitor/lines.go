@@ -57,7 +57,7 @@ type lineKey struct {
 type lineSum struct {
 	lineKey
 	level       slog.Level
-	count, more int64 // events, and lines about other subjects than names
+	count, more int64 // events, and lines about subjects that are not in names
 	since       int64
 	names       []string
 }

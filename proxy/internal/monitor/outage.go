@@ -73,10 +73,10 @@ type condition struct {
 	since     int64
 	began     counts // as of the call before the outage
 	again     int64  // when the upstream last stopped taking clients
-	fresh     counts // as of the call before that
+	fresh     counts // as of the call before again
 	back      int64  // when it was found to be usable again; 0: it was not
 	until     counts // as of back
-	gone      bool   // the upstream was not usable again at back, but removed
+	gone      bool   // the upstream was removed at back, and not usable again
 	lapses    int    // how often it failed again before the end was logged
 	quiet     time.Duration
 	endedAt   int64     // when the last outage was logged as over; 0: none was

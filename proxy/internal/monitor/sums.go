@@ -63,7 +63,7 @@ type sum struct {
 	Counter                  // as of the last call of Look that had it
 	seen    uint64           // number of that call
 	logged  int64            // the part of Total that was logged
-	reasons map[string]int64 // the reasons that were logged
+	reasons map[string]int64 // the counts by reason that were logged
 	since   int64            // since when Total may be larger than logged
 	quiet   int64            // until when it is not logged at once
 	recent  recent
@@ -108,7 +108,7 @@ func (s *Sums) Recent(now int64, key any, message string) int64 {
 	return 0
 }
 
-// Flush logs all increases that were not logged, whenever the last lines were. It is called at the end.
+// Flush logs all increases that were not logged, however recent the last lines are. It is called at the end.
 func (s *Sums) Flush(now int64, explain Explanation) { s.logRisen(now, explain, true) }
 
 // logRisen logs the increases that are due, or all of them.

@@ -37,7 +37,7 @@ type Profile struct {
 	// Unnamed reports that the kernel has hidden its symbols (kernel.kptr_restrict). All frames of the kernel then
 	// have the same name.
 	Unnamed bool
-	// Lacking has programs whose functions have fewer names than their files, and why: at most ten.
+	// Lacking lists at most ten programs for which not all names of functions were read, and why.
 	Lacking []string
 }
 

@@ -29,7 +29,7 @@ type symbols struct {
 	programs  map[string]*program // by device and inode, because processes share them
 	kernel    functions
 	room      uint64   // how many bytes of programs may still be read
-	lacking   []string // at most maxLacking programs that have fewer names than their files, and why
+	lacking   []string // at most maxLacking programs for which not all names were read, and why
 }
 
 const (
@@ -46,7 +46,7 @@ func newSymbols() (*symbols, error) {
 	return &symbols{processes: make(map[int][]mapping), programs: make(map[string]*program), kernel: kernel, room: maxBytes}, err
 }
 
-// lack notes a program that has fewer names than its file.
+// lack notes a program for which not all names were read.
 func (s *symbols) lack(path, why string) {
 	if len(s.lacking) < maxLacking {
 		s.lacking = append(s.lacking, fmt.Sprintf("%q: %s", path, why))

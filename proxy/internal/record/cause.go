@@ -50,8 +50,8 @@ const (
 	CauseAbandoned
 )
 
-// ErrAbandoned is the error of an attempt that was given up, because its endpoint is no longer one to connect to or the
-// client is no longer admitted.
+// ErrAbandoned is the error of an attempt that was given up, because its endpoint must not get new connections any
+// more or the client is no longer admitted.
 var ErrAbandoned = errors.New("given up early")
 
 // ErrTLS is wrapped by the error of any TLS handshake. Errors of crypto/tls have no type in common.

@@ -48,7 +48,7 @@ func (r *Record) times() [moments]*int64 {
 	}
 }
 
-// Pack keeps r. It takes spare if it needs a Rest, and reports whether it has taken it.
+// Pack keeps r. It takes spare if it needs a Rest, and reports whether it has taken spare.
 func (k *Kept) Pack(r *Record, spare *Rest) (used bool) {
 	*k = Kept{id: r.ID, sampler: r.Sampler, accepted: r.Accepted, queued: momentOf(r.Queued), paused: momentOf(r.Paused), waits: r.Waits, retries: r.Retries, failures: r.NumFailures}
 	for i, t := range r.times() {

@@ -9,7 +9,7 @@ import (
 // wait. The zero value is ready.
 type Queue[T any] struct {
 	last   atomic.Pointer[Queued[T]] // the value that was added last: the head of a list
-	held   atomic.Int64              // places that were taken and are not done with
+	held   atomic.Int64              // places that were taken and not given back
 	unused sync.Pool                 // of *Queued[T]
 }
 
@@ -19,7 +19,8 @@ type Queued[T any] struct {
 	next *Queued[T]
 }
 
-// Place takes a place for one more value, and returns how many are held with it. It returns nil if most are held.
+// Place takes a place for one more value, and returns how many places are held with it. It returns nil if that is
+// more than most.
 func (q *Queue[T]) Place(most int64) (p *Queued[T], held int64) {
 	if held = q.held.Add(1); held > most {
 		q.held.Add(-1)

@@ -106,12 +106,12 @@ type Record struct {
 	Redispatched bool
 	NumFailures  uint16 // failed attempts
 
-	// Result is the session's result. If the client got a response in place of an endpoint, it has the bytes of
+	// Result is the session's result. If the client got a response in place of an endpoint, Result has the bytes of
 	// the response. Err is the cause of the end. Both are valid only during the call that passes the record.
 	Result relay.Result
 	Err    error
-	// Refusal is how the client was refused, in the word of package worker. Why is the reason for it, in the word
-	// by which the listener counts it. Why is empty if nobody asked for the reason.
+	// Refusal is how the client was refused, in the word of package worker. Why is the reason for the refusal, in the
+	// word under which the listener counts it. Why is empty if nobody asked for the reason.
 	Refusal, Why string
 
 	// Counts are the numbers of clients when this client ended, including this client.
@@ -313,7 +313,7 @@ func joined(protocols []string) string {
 	return Bounded(string(b[:n]), MaxProtocols)
 }
 
-// Bounded returns a name of at most most bytes. It cuts a longer name, and marks the end.
+// Bounded cuts a name that is longer than most bytes, and marks the end.
 func Bounded(s string, most int) string {
 	if len(s) <= most {
 		return s

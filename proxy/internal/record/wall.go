@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// stepped is the least difference that is a step of the machine's clock. Smaller ones come from reading the two clocks one after the
-// other: that a time stays the same from one reading to the next is worth more.
+// stepped is the least difference that is a step of the machine's clock. Smaller differences come from reading the
+// two clocks one after the other. They are ignored, so that a time stays the same from one reading to the next.
 const stepped = time.Millisecond
 
-// A Wall makes the time of day of a time of the clock of records. When the machine's clock is set, all times are as if it
-// had always been right. It is safe for concurrent use.
+// A Wall turns a time of the clock of records into the time of day. When the machine's clock is set, all times are as
+// if it had always been right. It is safe for concurrent use.
 type Wall struct {
 	now   func() int64
 	today func() time.Time

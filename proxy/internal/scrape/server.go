@@ -62,7 +62,7 @@ type conditions struct {
 	token *[sha256.Size]byte // nil if no token is needed
 	tls   *tls.Config        // nil without TLS
 	pair  *keypair.Pair      // certificate of tls; nil without TLS
-	local bool               // requests must be for an address of the loopback: others come from a page in a browser
+	local bool               // requests must be for an address of the loopback: other requests come from a page in a browser
 }
 
 // New returns a server that does not listen yet. log may be nil.

@@ -18,7 +18,7 @@ var ErrVersion = errors.New("the file has another version")
 type content struct {
 	changes []Change
 	denials []Denial
-	lines   map[Denial][]byte // the denials that were last written
+	lines   map[Denial][]byte // the text of each denial that was last written
 	other   map[string]json.RawMessage
 	strange []json.RawMessage // changes of unknown kinds
 }

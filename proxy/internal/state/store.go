@@ -102,9 +102,9 @@ func (s *Store) giveUp(cause error) {
 	s.lock = nil
 }
 
-// take locks the file, by a lock file beside it that no store ever replaces. But someone may remove the lock file, and a
-// lock on a file without a name keeps nobody out. So take opens the lock file again until the file that it has locked is
-// the one that other processes find. The next write notices a later removal.
+// take locks the file, by a lock file beside it that no store ever replaces. But someone may remove the lock file,
+// and then other processes find and lock a new one. So take opens the lock file again until it has locked the file
+// that other processes find. The next write notices a later removal.
 func (s *Store) take(wait time.Duration) error {
 	p, err := file.Beside(s.path + ".lock")
 	if err != nil {
@@ -151,8 +151,8 @@ func (s *Store) lockFile(p *file.Place, until time.Time) (*os.File, error) {
 	return f, nil
 }
 
-// hold returns an error if another process may have taken the file, because the lock file was removed. If none has, it
-// takes the file again.
+// hold makes sure that the file is still ours. If the lock file was removed, it takes the file again, and returns an
+// error if another process has taken it.
 func (s *Store) hold() error {
 	p, err := file.Beside(s.path + ".lock")
 	if err != nil {

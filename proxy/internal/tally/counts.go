@@ -95,7 +95,7 @@ func Load[T any](c *T) (now T) {
 	return now
 }
 
-// Add adds other counts, sign times. Nobody counts meanwhile.
+// Add adds other counts, multiplied by sign. Nobody counts meanwhile.
 func Add[T any](c, other *T, sign int64) {
 	to, from := reflect.ValueOf(c).Elem(), reflect.ValueOf(other).Elem()
 	for i := range to.NumField() {
@@ -116,7 +116,7 @@ func Fill(status any, statistics ...any) {
 	}
 }
 
-// AddSums adds the counters with a sum tag to counters by their names.
+// AddSums adds each counter with a sum tag to the map, under the name in the tag.
 func (c *UpstreamCounts) AddSums(to map[string]int64) {
 	v := reflect.ValueOf(c).Elem()
 	for i := range v.NumField() {

@@ -36,8 +36,8 @@ func (r *Reasons) Every() []Count {
 	return list
 }
 
-// ByReason returns how many events there are for each reason that has a name. every includes reasons that have not
-// occurred.
+// ByReason returns how many events there are for each reason that has a name. If every is set, it includes reasons
+// that have not occurred.
 func (r *Reasons) ByReason(every bool) map[string]int64 {
 	list := make(map[string]int64)
 	for _, c := range r.Every() {

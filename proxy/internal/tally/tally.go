@@ -1,6 +1,5 @@
-// Package tally counts connections and sessions of a listener, an upstream or an endpoint: how
-// long they took, and why they ended. Each loop counts in cache lines of its own, so that no
-// two loops write to the same ones.
+// Package tally counts connections and sessions of a listener, an upstream or an endpoint: how long they took, and
+// why they ended. Each loop counts in cache lines of its own, so that no two loops write to the same line.
 package tally
 
 import (
@@ -43,8 +42,8 @@ var (
 	}
 )
 
-// A Histogram is counts of times by bucket, and their sum. A bucket has the times up to its
-// bound that are in none before it.
+// A Histogram is counts of times by bucket, and their sum. A bucket has the times up to its bound that are in no
+// earlier bucket.
 type Histogram struct {
 	Buckets [len(ConnectBounds) + 1]int64
 	Sum     time.Duration
@@ -105,7 +104,7 @@ func (t *Tally) Ended(loop int, lasted time.Duration, why Close) {
 	b.closes[why].Add(1)
 }
 
-// of returns the counters of a loop, which may be negative: none of them.
+// of returns the counters of a loop. A negative number stands for what happens outside the loops.
 func (t *Tally) of(loop int) *block {
 	at := &t.loops[uint(loop)%stripes]
 	if b := at.Load(); b != nil {

@@ -117,7 +117,7 @@ func (m *Model) looked(msg lookMsg) tea.Cmd {
 	if m.err = msg.err; m.err != nil {
 		return m.wait(m.config.Interval)
 	}
-	if !m.paused { // the look may have been requested before
+	if !m.paused { // the look may have been requested before the pause
 		m.before, m.now = m.now, &msg.look
 		m.picture = pictureOf(m.before, m.now)
 		m.show()

@@ -289,7 +289,7 @@ func (e *earlier) upstreamTable(s *admin.Status) table {
 		u := &s.Upstreams[i]
 		before, since := was(e, e.upstreams, u.Name)
 		f := flowOf(&before.Bytes, &u.Bytes, since)
-		none := between(0, 0, since) // to which the endpoints' rates are added
+		none := between(0, 0, since) // the endpoints' rates are added to it
 		up, begun, failed := 0, none, none
 		for j := range u.Endpoints {
 			ep := &u.Endpoints[j]
@@ -359,8 +359,8 @@ func (e *earlier) endpointTable(s *admin.Status) table {
 			t.rows = append(t.rows, e.endpointRow(u.Name, &u.Endpoints[j]))
 		}
 	}
-	// The least healthy endpoints come first, and then those with the most traffic, unless the user has chosen a
-	// column.
+	// The least healthy endpoints come first, and then the endpoints with the most traffic, unless the user has
+	// chosen a column.
 	slices.SortStableFunc(t.rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(b.tone, a.tone), cmp.Compare(b.cells[6].key+b.cells[7].key, a.cells[6].key+a.cells[7].key))
 	})

@@ -76,7 +76,7 @@ func (l *Lane) since(before *Sample) *Lane {
 	for k := range n.Before {
 		n.Before[k] = max(n.Before[k]-was.Before[k], 0)
 	}
-	if n.Duration < 0 { // the silence after its last packet, which counted as time in the lane until it came back
+	if n.Duration < 0 { // until the session came back, the silence after its last packet counted as time in the lane
 		n.Before[Idle] = max(n.Before[Idle]+n.Duration, 0)
 		n.Duration = 0
 	}

@@ -11,8 +11,8 @@ type Sample struct {
 	Duration time.Duration
 	Waits    relay.Waits
 	A, B     Peer
-	// Starved is how long the thread of this process that waited longest for a CPU has waited;
-	// negative: unknown.
+	// Starved is how long one thread of this process has waited for a CPU in all: the thread that waited longest.
+	// Negative: unknown.
 	Starved time.Duration
 	// Late is the mean time that an event, which may come at any moment, has waited for this process; negative:
 	// unknown.

@@ -25,7 +25,7 @@ type parts struct {
 type hostParts struct{ sent, took, shut time.Duration }
 
 // Kept returns the shares of the time in which the session was kept waiting. It leaves out the idle time, and the
-// client's own silence, which keeps nobody from an answer.
+// client's own silence, because nobody waits for an answer then.
 func (v *Verdict) Kept() [Kinds]float64 {
 	kept := v.Shares
 	kept[Idle] = 0
