@@ -422,13 +422,13 @@ func (u user) in(group *uint32) bool {
 	return group != nil && u.among(*group, wholeNamespace("gid"))
 }
 
-// among is in. whole means that every group has its own ID here.
+// among is [user.in] for a group. whole means that every group has an ID of its own here.
 func (u user) among(group uint32, whole bool) bool {
 	return u.known && (group != overflow || whole) && (u.gid == group || slices.Contains(u.groups, group))
 }
 
-// mayRead reports whether the user may read the files that a process of another user may read. whole means that every
-// user has an ID in this process's namespace. Otherwise all users without one share an ID.
+// mayRead reports whether the user may read the files that a process may read; process is the ID of its user. whole
+// means that every user has an ID in this process's namespace. Otherwise all users without an ID there share one.
 func (u user) mayRead(process int, whole bool) bool {
 	return u.known && (u.uid == 0 || int(u.uid) == process && (whole || u.uid != overflow))
 }

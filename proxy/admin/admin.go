@@ -37,7 +37,7 @@ type Balancer interface {
 	Sessions(ctx context.Context, q SessionQuery, o SessionOrder) (SessionList, error)
 	// EndSessions ends sessions for the caller named in by. It returns when the last session has ended, after
 	// [EndWait], or when ctx ends; in the last two cases it continues to end them. With q.DryRun it only counts them.
-	// Its errors are those of Sessions.
+	// Its errors are the same as of Sessions.
 	EndSessions(ctx context.Context, q EndQuery, by string) (Ended, error)
 	// StopEnding stops all requests to end sessions.
 	StopEnding(by string) Stopped

@@ -43,8 +43,8 @@ type EndpointChanged struct {
 	To       string `json:"to"` // the new value; equal to From if nothing was changed
 	// Weight is the endpoint's weight now, or 0 if it was removed. With 0 the endpoint gets no clients.
 	Weight int `json:"weight"`
-	// Taking is how many endpoints of the upstream take clients now. If it is 0, Others says why the endpoints take none, but
-	// not of an endpoint that this change has taken out. It is left out if there is nothing to say.
+	// Taking is how many endpoints of the upstream take clients now. If it is 0, Others says why the endpoints take
+	// none, except for an endpoint that this change has taken out. Others is left out if there is nothing to say.
 	Taking int    `json:"taking"`
 	Others string `json:"others,omitempty"`
 	// Sessions is the number of the endpoint's sessions. ResetAfterMs is how long they may last while the endpoint is

@@ -126,7 +126,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// An eventWriter writes events. Only while it writes one does the server wait for the client.
+// An eventWriter writes events. The server waits for the client only while an event is written.
 type eventWriter struct {
 	*http.ResponseController
 	http.ResponseWriter

@@ -36,9 +36,9 @@ type failure struct {
 	Details string `json:"details,omitempty"` // more lines, for people
 }
 
-// local refuses requests over TCP from foreign pages in a browser: requests with the origin of another host and,
-// without TLS, requests for the name of another host, which come from a page of a site that resolves to this machine.
-// Probes may have any host or none, as a balancer's checks do: everybody may send them.
+// local refuses requests over TCP from foreign pages in a browser. Such a request has the origin of another host.
+// Without TLS it may also have the name of another host, if the page's site resolves to this machine. Probes may have
+// any host or none, as a balancer's checks do: everybody may send them.
 func (s *Server) local(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
@@ -174,7 +174,7 @@ func (s *Server) perform(r *http.Request) (any, error) {
 	if malformed != nil {
 		return nil, malformed
 	}
-	if q.method == http.MethodPost && conn.Left() { // it was told that nothing has happened
+	if q.method == http.MethodPost && conn.Left() { // the client was told that nothing has happened
 		return nil, errClosed
 	}
 	a.by, a.trusted = from.name, from.trusted

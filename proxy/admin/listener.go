@@ -64,8 +64,8 @@ type Bind struct {
 // A Congestion is the congestion control that the file names, and the one that the sockets have.
 type Congestion struct {
 	Configured string `json:"configured"` // congestion control in the file
-	// Used is what the kernel reports for a listening socket, or for a new socket like those that connect to endpoints.
-	// "" if unknown.
+	// Used is what the kernel reports for a listening socket, or for a new socket of the kind that connects to
+	// endpoints. "" if unknown.
 	Used string `json:"used"`
 	// Error says why Used is not Configured.
 	Error string `json:"error,omitempty"`

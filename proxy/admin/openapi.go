@@ -308,8 +308,8 @@ func whole(text string, least, most float64) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "integer", Minimum: &least, Maximum: &most, Description: text}
 }
 
-// membersFile is the comments on the types of answers and on their fields, made from the source by
-// TestMembersAreDescribed.
+// membersFile has the comments on the types of answers and on their fields. TestMembersAreDescribed makes it from the
+// source.
 //
 //go:embed members.json
 var membersFile []byte

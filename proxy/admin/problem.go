@@ -71,8 +71,8 @@ func (f *finder) add(subject Problem, severity Severity, kind, format string, ar
 	f.list = append(f.list, subject)
 }
 
-// inUse returns the upstreams that get clients: the upstreams of routes and of filters, and the fallbacks of those that
-// get clients and cannot serve them.
+// inUse returns the upstreams that get clients: the upstreams of routes and of filters, and the fallback of each
+// upstream that gets clients and cannot serve them.
 func inUse(s *Status) map[string]bool {
 	used, fallback := make(map[string]bool), make(map[string]string)
 	for i := range s.Upstreams {
@@ -110,8 +110,8 @@ func (f *finder) removed(waiting map[string]int64) {
 	}
 }
 
-// unreachable reports whether no endpoint of the upstream both takes clients and was reachable at the last attempt.
-// This attempt counts even before a monitor has a verdict.
+// unreachable reports whether each endpoint that takes clients was unreachable at the last attempt. This attempt counts
+// even before a monitor has a verdict.
 func (u *Upstream) unreachable() bool {
 	return !slices.ContainsFunc(u.Endpoints, func(e Endpoint) bool { return e.Unusable() == "" && !e.unreachable() })
 }
@@ -325,7 +325,8 @@ func (f *finder) costly(u *Upstream) Severity {
 const fewestUnserved = 20
 
 // unserved adds a problem if every endpoint that takes clients has served none of its last clients, and these are many.
-// With a few clients, one client's data may be the cause. No client is served since the latest endpoint has begun to fail.
+// With a few clients, one client's data may be the cause. The problem began when the last of these endpoints began to
+// fail.
 func (f *finder) unserved(of Problem, u *Upstream) {
 	clients := int64(0)
 	for i := range u.Endpoints {

@@ -105,8 +105,8 @@ type Move struct {
 	*admission.Move
 	server *Server
 	now    *conditions // for the new address
-	// TakeOver asks the draining process that has the address to leave it, and listens there. Prepare returns it before this
-	// process has opened everything: if that fails, the other one keeps the address. Otherwise it is nil.
+	// TakeOver asks the draining process that has the address to leave it, and listens there. Prepare sets it only
+	// before this process has opened everything: if the opening fails, the draining process keeps the address.
 	TakeOver func(ctx context.Context) error
 }
 

@@ -102,10 +102,10 @@ func (s sessionStream) encode(out io.Writer) {
 	_ = w.Flush() // the client may have closed the connection
 }
 
-// errLong: the process that answers is no Penstock.
+// errLong means that an answer is too long to come from a Penstock.
 var errLong = errors.New("it is too long")
 
-// read reads a list one session after the other, and of another program's answer only a bounded part.
+// read reads a list one session after the other. If another program answers, it reads only a bounded part.
 func (s *Sessions) read(body io.Reader) error {
 	r := &io.LimitedReader{R: body, N: maxSession}
 	err := s.decode(json.NewDecoder(r), func() { r.N = maxSession })

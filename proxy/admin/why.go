@@ -54,8 +54,7 @@ type Why struct {
 	Most *EndpointWhy `json:"most,omitempty"`
 	// Endpoints are the sessions' endpoints, at most 100, the largest Share first.
 	Endpoints []EndpointWhy `json:"endpoints"`
-	// Sessions counts the compared sessions, including running ones. Stopped counts, by reason, sessions that were
-	// compared only at their beginning. With the reason budget, sessions were not compared at all for lack of memory.
+	// Sessions are the sessions that were kept waiting longest, at most 100.
 	Sessions []SessionWhy `json:"sessions"`
 }
 

@@ -544,7 +544,7 @@ func processes(env config.Env) (list []processAt) {
 	return list
 }
 
-// text names the process after an article, by its configuration, what it does, and its address.
+// text is what follows an article: the process with its configuration, what it does, and its address.
 func (p processAt) text(does string) string {
 	with := when(p.path != "", " with "+p.path)
 	return display.Text(fmt.Sprintf(" process%s %s %s", with, does, p.address))
@@ -603,8 +603,8 @@ const privateMode = "?mode=0600"
 // errNoDirectory says why there is no private socket.
 var errNoDirectory = errors.New("neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is the directory of this user")
 
-// privateDirectory returns the directory for this process's private socket, and makes it if necessary. It is last if
-// no environment variable names a directory, and this user owns last or can make it.
+// privateDirectory returns the directory for this process's private socket, and makes it if necessary. It returns last
+// if no environment variable names a directory, and this user owns last or can make it.
 func privateDirectory(env config.Env, last string) (string, error) {
 	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
 		dir, _, _ := strings.Cut(list, ":") // systemd.exec(5)
@@ -659,8 +659,8 @@ func userDirectory(env config.Env) (dir string, ok bool) {
 	return filepath.Join(runtime, "penstock"), own(info)
 }
 
-// adminDirectories returns the directories for an admin socket of this process. user returns the one to take for the
-// user's directory of private sockets.
+// adminDirectories returns the directories for an admin socket of this process. user maps the user's directory of
+// private sockets to the directory to take.
 func adminDirectories(env config.Env, user func(penstock string) string) (dirs []string) {
 	if list, _ := env("RUNTIME_DIRECTORY"); list != "" {
 		dirs = strings.Split(list, ":")
@@ -681,7 +681,7 @@ func searched(env config.Env) []string {
 
 // otherUnits returns the runtime directories of further service units, such as /run/penstock-next.
 func otherUnits(directory string) []string {
-	dirs, _ := filepath.Glob(directory + "-*") // an error is of the pattern
+	dirs, _ := filepath.Glob(directory + "-*") // the only error is a wrong pattern
 	return dirs
 }
 
@@ -767,14 +767,14 @@ func findPrivate(env config.Env, path string) (string, error) {
 type notRunningError struct {
 	path    string
 	missing bool        // there is no such file
-	others  []processAt // that run
+	others  []processAt // the processes that run
 }
 
 func (e *notRunningError) Unwrap() error { return admin.ErrNotRunning }
 
 func (e *notRunningError) Error() string { return e.text("listens on") }
 
-// text returns the error. Other processes are named by their configuration, does, and their address.
+// text returns the error. Other processes are named by their configuration, the text does, and their address.
 func (e *notRunningError) text(does string) string {
 	text := "no process runs " + display.Text(e.path)
 	text += when(e.missing, ": there is no such file")

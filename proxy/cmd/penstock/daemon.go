@@ -69,7 +69,7 @@ type daemon struct {
 
 	// These belong to the holder of the keeper's turn: the changes of the configuration that is being applied; the
 	// effects of the last configuration, reload and rollback; and the file of the last reload. The caller of a reload
-	// or rollback reads its effect while it holds turn, so that no other one comes between.
+	// or rollback reads its effect while it holds turn, so that no other reload or rollback comes between.
 	changes                    []config.Change
 	effect, applied, takenBack effect
 	inForce                    *readFile
@@ -168,7 +168,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) 
 	move.Commit() // from now on it answers that the process starts
 	r.loadBalancer, err = r.open(ctx, cfg, *r.options)
 	if err != nil {
-		if move.TakeOver == nil { // otherwise a process drains this file, and has closed its listeners
+		if move.TakeOver == nil { // otherwise the process that ran this file drains, and has closed its listeners
 			err = r.alreadyRuns(err)
 		}
 		return errors.Join(err, scrapes.Abort())

@@ -285,7 +285,7 @@ func saveChange(ctx context.Context, client *admin.Client, env config.Env, given
 	if err != nil {
 		return done, "", notSaved(err)
 	}
-	path, err := savable(ctx, client, given) // again: what was read had no other changes, unless a file has changed since, which writeEdited sees
+	path, err := savable(ctx, client, given) // again: what was edited had no other changes; writeEdited sees if a file changes from now on
 	switch {
 	case err != nil:
 		return done, "", err
@@ -362,7 +362,7 @@ func sameFile(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// lockPatience is how long a command waits for others that write the file, whose reloads may take some seconds.
+// lockPatience is how long a command waits for other commands that write the file. Their reloads may take some seconds.
 const lockPatience = time.Minute
 
 // A fileLock lets one command with --save at a time edit a file. It holds a flock(2) of the file, and of the files that
@@ -397,7 +397,8 @@ func lockFile(ctx context.Context, path string, patience time.Duration) (*fileLo
 	}
 }
 
-// hold also holds a lock of this file. Some network file systems have none; then a change is only noticed before it is replaced.
+// hold also takes the lock of this file. Some network file systems have no locks. There another command's change is
+// only noticed just before the file is replaced.
 func (l *fileLock) hold(f *os.File) error {
 	fd, err := sys.Dup(int(f.Fd()))
 	if err != nil {

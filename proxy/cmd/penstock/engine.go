@@ -108,9 +108,9 @@ func addProcs(loops, cpus int) (undo func()) {
 	return func() { runtime.GOMAXPROCS(had) }
 }
 
-// reloadProcs is how many more Ps there are while a configuration is read and applied. This work keeps one P busy,
-// and the collector takes all that are idle. A loop that returns from a system call in the middle of a turn would
-// have to wait for one.
+// reloadProcs is how many more Ps there are while a configuration is read and applied. This work keeps one P busy, and
+// the collector takes all that are idle. A loop that returns from a system call in the middle of a turn would have to
+// wait for a P.
 const reloadProcs = 4
 
 // widen adds reloadProcs, unless the environment sets GOMAXPROCS, and returns a function that removes them.

@@ -394,10 +394,9 @@ func (c *bound) judgeLag(l *admin.ShadowLag, timed int64) (finding, string) {
 // answers that does not hold counts as unknown.
 const mostUncompared = 1
 
-// uncompared says which sessions, or how many answers, were not compared to their end, if they are too many to judge a
-// condition on answers, and otherwise returns "". With a condition on stopped, sessions that stopped comparing do not
-// count here, and with a condition on a reason, mirrors that ended for this reason do not: the condition itself sets
-// their bound.
+// uncompared says which sessions, or how many answers, were not compared to their end. It returns "" if they are few
+// enough to judge a condition on answers. If a condition bounds stopped, sessions that stopped comparing do not count
+// here. If a condition bounds a reason, mirrors that ended for this reason do not count here.
 func uncompared(report *admin.MirrorReport, k *admin.Comparison, conditions []bound) string {
 	own := func(figure string) bool {
 		return slices.ContainsFunc(conditions, func(c bound) bool { return c.figure == figure })

@@ -457,8 +457,8 @@ func drain(p *admin.PlannedChange, within time.Duration) {
 }
 
 // leaves sets the effect of a change to a listener with active connections. If no listener will listen at a
-// connection's address, the connection drains. If any listener will, it stays. Connections of addresses that were
-// given up before drain already.
+// connection's address, the connection drains. If any listener will, it stays. Connections at addresses that were given
+// up earlier drain already.
 func (live *connectionCounts) leaves(p *admin.PlannedChange, name string, active int64, before *config.Config) {
 	i := slices.IndexFunc(before.Listeners, func(l *config.Listener) bool { return l.Name == name })
 	if i < 0 {
@@ -525,7 +525,8 @@ func hostPort(b config.Bind) (host, port string, ok bool) {
 	return host, port, err == nil && port != "0"
 }
 
-// covers reports whether wide includes host: it is the same, or stands for all addresses, or for all of the family.
+// covers reports whether wide includes host: wide is the same, or stands for all addresses, or for all addresses of the
+// family.
 func covers(wide, host string) bool {
 	all, err := netip.ParseAddr(wide)
 	switch {

@@ -58,8 +58,8 @@ func drains(s *admin.Status) bool { return s.State == admin.Draining || !s.Drain
 // drainWait is how long the requested drain may take to appear in the status.
 const drainWait = 2 * time.Second
 
-// drainOf waits, but not for long, until the status of a process that was asked to drain shows the drain, and returns
-// the status. It returns false if the process no longer answers.
+// drainOf returns the status of a process that was asked to drain. It waits, but not for long, until the status shows
+// the drain. It returns false if the process no longer answers.
 func drainOf(ctx context.Context, client *admin.Client) (s admin.Status, begun bool) {
 	for until := time.Now().Add(drainWait); ; {
 		s, err := client.Status(ctx)

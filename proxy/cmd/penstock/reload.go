@@ -362,8 +362,9 @@ func (r *daemon) prepare(ctx context.Context, cfg *config.Config) (*admin.Move, 
 	return move, scrapes, nil
 }
 
-// prepareAdmin prepares the admin address of a configuration. If the address is private and fails, the process serves
-// its clients without it, unless it has an admin address: a reload must not take the only way to mend it.
+// prepareAdmin prepares the admin address of a configuration. If the address is private and cannot be opened, a process
+// without an admin address serves its clients without one. A process with an admin address keeps it, and the reload
+// fails: it must not take away the only way to mend the process.
 func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.Move, error) {
 	access := adminAccess(cfg)
 	r.adminFailed = nil
@@ -611,7 +612,7 @@ func (f *fileState) get(from source, look func() error, inForce *config.Config, 
 // mostRead is how long a status waits for the file to be read.
 const mostRead = 2 * time.Second
 
-// readAgain reads the file, which had that fingerprint, and the files that it names.
+// readAgain reads the file and the files that it names. print is the fingerprint that the file had before.
 func (f *fileState) readAgain(from source, look func() error, inForce *config.Config, print string, refused *admin.RefusedReload) {
 	now, unknown, err := from.known()
 	f.mu.Lock()
@@ -625,7 +626,7 @@ func (f *fileState) readAgain(from source, look func() error, inForce *config.Co
 	if !f.loads || err != nil {
 		f.is, f.problem = stateOf(inForce, now, err), fileProblem(err)
 	}
-	if !f.loads && f.is == metrics.FileSame && f.reload == refused { // and not of a reload meanwhile
+	if !f.loads && f.is == metrics.FileSame && f.reload == refused { // a newer refusal stays
 		f.reload = nil
 	}
 }

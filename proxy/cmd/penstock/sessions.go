@@ -97,7 +97,7 @@ func (c *sessionsListCmd) Run(e *cli.Env) error {
 	})
 }
 
-// ifWatched returns the error, but nil if it only means that --watch was interrupted.
+// ifWatched returns the error, or nil if the error only means that --watch was interrupted.
 func ifWatched(watch bool, err error, ctx context.Context) error {
 	if watch && ctx.Err() != nil {
 		return nil
@@ -250,7 +250,7 @@ func (c *sessionsEndCmd) end(ctx context.Context, e *cli.Env, client *admin.Clie
 	return cmp.Or(writeAside(e.Stdout, &ended), goOn(&ended))
 }
 
-// nobody returns an error if the selected id is of no session.
+// nobody returns an error if no session has the selected id.
 func (c *sessionsEndCmd) nobody(found *admin.Ended) error {
 	if c.ID == "" || found.Touched+found.WithoutEndpoint > 0 {
 		return nil
@@ -330,7 +330,7 @@ func confirm(ctx context.Context, e *cli.Env, command, question string) error {
 	return nil
 }
 
-// agrees asks a question. If ctx ends first it returns ctx's error; a goroutine goes on reading in.
+// agrees asks a question. If ctx ends first it returns ctx's error; then a goroutine still reads from in.
 func agrees(ctx context.Context, e *cli.Env, in io.Reader, question string) (bool, error) {
 	fmt.Fprint(e.Stdout, question, " [y/N] ")
 	line := make(chan string, 1)

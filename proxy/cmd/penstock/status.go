@@ -348,7 +348,6 @@ func andMore(n int) string {
 // oneLine joins lines into one: joined errors have several.
 func oneLine(text string) string { return display.Text(strings.ReplaceAll(text, "\n", "; ")) }
 
-// until formats a time, and how long it is until then.
 // continues writes a row for sessions of a part that is gone; until is when the last of them is reset, or zero.
 func (t *statusText) continues(kind, name, state string, sessions int64, until time.Time) {
 	text := plural(sessions, "session continues", "sessions continue")
@@ -358,6 +357,7 @@ func (t *statusText) continues(kind, name, state string, sessions int64, until t
 	t.row(kind, name, state, text)
 }
 
+// until formats a time, and how long it is until then.
 func (t *statusText) until(at time.Time) string {
 	return fmt.Sprintf("%s (in %v)", at.Local().Format("15:04:05"), max(at.Sub(t.now), 0).Round(time.Second))
 }
