@@ -6,6 +6,7 @@ import (
 	"net"
 	"reflect"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -163,6 +164,17 @@ func (l *leg) reset() {
 		}
 		return
 	}
+}
+
+// transport returns the leg's connection, or what is beneath its wrappers, whichever has a socket. The caller holds
+// Session.cutting, or both directions have stopped.
+func (l *leg) transport() any {
+	for _, c := range []any{l.dst.rw, l.conn, l.src.rw} {
+		if _, ok := innermost(c).(syscall.Conn); ok {
+			return c
+		}
+	}
+	return l.conn
 }
 
 // innermost follows NetConn, a method of *tls.Conn for instance, down to the transport. It returns nil if a

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"math"
-	"net"
 	"time"
 )
 
@@ -214,8 +213,8 @@ func (s *Session) outlive(side Side) bool {
 		w.of.stop()
 	}
 	s.guarded(func() {
-		if l.reset = isReset(l.dead.conn); !l.reset {
-			l.most = s.ab.moved() + s.ba.moved() + int64(unreadBy(l.dead.conn)+s.r.cfg.MaxPipeSize+bufferSize)
+		if l.reset = isReset(l.dead.transport()); !l.reset {
+			l.most = s.ab.moved() + s.ba.moved() + int64(unreadBy(l.dead.transport())+s.r.cfg.MaxPipeSize+bufferSize)
 		}
 	})
 	s.outlived = true
@@ -238,7 +237,7 @@ func (s *Session) lookAtSurvivor(l *survival) {
 	moved, now := s.ab.moved()+s.ba.moved(), s.r.clock.now()
 	var acked acks
 	known := false
-	s.guarded(func() { acked, known = acksBy(l.to.conn) })
+	s.guarded(func() { acked, known = acksBy(l.to.transport()) })
 	if p := moved + acked.bytes; p != l.progress {
 		l.progress, l.since = p, now
 	}
@@ -279,7 +278,7 @@ func (s *Session) awaitSides(resetA, resetB bool) {
 	if !waits() {
 		return
 	}
-	var sides []net.Conn
+	var sides []any
 	dead := s.Result().Culprit
 	for _, l := range []struct {
 		*leg
@@ -291,7 +290,7 @@ func (s *Session) awaitSides(resetA, resetB bool) {
 		case l.ended && !l.reset:
 			s.guarded(l.close)
 		default:
-			sides = append(sides, l.conn)
+			sides = append(sides, l.transport())
 		}
 	}
 	last, since := math.MaxInt, s.r.clock.now()

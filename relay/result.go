@@ -284,7 +284,7 @@ func (s *Session) Legs() (l Legs) {
 	if s.settled || s.started.Load() == 0 {
 		return l
 	}
-	return Legs{inspect(s.a.conn), inspect(s.b.conn)}
+	return Legs{inspect(s.a.transport()), inspect(s.b.transport())}
 }
 
 // inspect keeps the final legs, if Config asks for them.
@@ -293,5 +293,5 @@ func (s *Session) inspect() {
 	if after <= 0 || s.r.clock.now()-s.started.Load() < int64(after) {
 		return
 	}
-	s.legs = &Legs{inspect(s.a.conn), inspect(s.b.conn)}
+	s.legs = &Legs{inspect(s.a.transport()), inspect(s.b.transport())}
 }

@@ -579,7 +579,7 @@ func (s *Session) settleSide(to *direction, l *leg, reset bool) {
 	case reset:
 		to.countLost(l.abort())
 	case s.r.cfg.CloseOnEOF && !l.closed && to.atEOF() && s.Result().Culprit == SideNone:
-		to.cutOff(cutOffBy(l.conn))
+		to.cutOff(cutOffBy(l.transport()))
 	}
 }
 
@@ -825,8 +825,8 @@ func (s *Session) lookForAcks() {
 	}
 	var x, y acks
 	s.guarded(func() {
-		x, _ = acksBy(s.a.conn)
-		y, _ = acksBy(s.b.conn)
+		x, _ = acksBy(s.a.transport())
+		y, _ = acksBy(s.b.transport())
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -154,6 +154,41 @@ func TestEarlyClose(t *testing.T) {
 	}
 }
 
+// TestEarlyCloseOfNamed is TestEarlyClose with wrappers that show their socket only by RelayReader and RelayWriter. The accounts of
+// both connections are known too.
+func TestEarlyCloseOfNamed(t *testing.T) {
+	t.Parallel()
+
+	answer := bytes.Repeat([]byte("answer "), 200_000)
+	for name, wrap := range map[string]func(net.Conn) net.Conn{
+		"named":         func(c net.Conn) net.Conn { return lets{c} },
+		"metered named": func(c net.Conn) net.Conn { return relay.Metered(lets{c}, new(relay.Meter)) },
+		"named head":    func(c net.Conn) net.Conn { return lets{relay.Prefixed(c, nil)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRelay(t, nil)
+			r.SetLinger(condition.Patience)
+			client, a := tcp(t)
+			server, b := tcp(t)
+			s := r.NewSession(wrap(a), wrap(b))
+			ends := start(t, s)
+			must.Do(t, ping(client, server, 1))
+			if l := s.Legs(); !l.A.Known || !l.B.Known {
+				t.Errorf("the accounts are %+v", l)
+			}
+			earlyClose(t, server, client, answer)
+			got, err := io.ReadAll(client)
+			if !bytes.Equal(got, answer) || !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%d of %d bytes, then %v, want all and a reset", len(got), len(answer), err)
+			}
+			if o := end(t, ends); o.result.Reason != relay.ReasonReset || o.result.AToB.Lost+o.result.BToA.Lost != 0 {
+				t.Errorf("ended by %v, lost %d and %d", o.result.Reason, o.result.AToB.Lost, o.result.BToA.Lost)
+			}
+		})
+	}
+}
+
 // TestHalfCloseAfterReset: a client closes, its kernel resets the connection at the answer, and only the half-close finds out. The
 // error is a reset, and names no shutdown.
 func TestHalfCloseAfterReset(t *testing.T) {

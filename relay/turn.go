@@ -207,7 +207,7 @@ func (s *Session) Quiet(least time.Duration) bool {
 	case !s.spoke.Load() && s.ab.spoken(): // an open question
 		return false
 	}
-	return quiet(s.a.conn) && quiet(s.b.conn)
+	return quiet(s.a.transport()) && quiet(s.b.transport())
 }
 
 // losesNothing is [Driven.losesNothing] for a session when both directions have stopped and no side has ended.
@@ -219,5 +219,5 @@ func (s *Session) losesNothing() bool {
 	if s.a.waitsInside() || s.b.waitsInside() || s.ab.atEOF() || s.ba.atEOF() || s.ab.residue()+s.ba.residue() > 0 {
 		return false
 	}
-	return quiet(s.a.conn) && quiet(s.b.conn)
+	return quiet(s.a.transport()) && quiet(s.b.transport())
 }
