@@ -25,8 +25,8 @@ type DNSConfig struct {
 	// Port is the endpoints' port, from 1 to 65535. It is 0 for SRV records, which have
 	// their own ports.
 	Port int
-	// Servers are tried in turn until one answers, a second after each other if they are silent: IP addresses, with a port unless it is 53.
-	// None: the servers of resolv.conf(5).
+	// Servers are IP addresses, with a port unless it is 53. They are tried in turn until one answers. While one is
+	// silent, the next is tried after a second. None: the servers of resolv.conf(5).
 	Servers []string
 	// ResolvConf is read if there are no Servers, and again after each change of it; empty:
 	// /etc/resolv.conf.

@@ -396,8 +396,8 @@ func names(questions []question) string {
 // failures are the errors of one lookup.
 type failures []error
 
-// join returns nil if there are no errors. Otherwise it returns an error of one line with each
-// distinct one.
+// join returns nil if there are no errors. Otherwise it returns an error of one line that has each different error
+// once.
 func (f failures) join() error {
 	var texts failures
 	seen := map[string]bool{}

@@ -104,9 +104,9 @@ func (s *servers) answered(server string) {
 	}
 }
 
-// ask returns an answer to q, positive or negative: its Rcode is NOERROR or NXDOMAIN. It tries every server,
-// and then once more each server that did not reply, because a datagram may have been lost. But if another question has been
-// answered by then, its answer does not wait longer: q is asked again by the next lookup.
+// ask returns an answer to q, positive or negative: its Rcode is NOERROR or NXDOMAIN. It tries every server, and then
+// once more each server that did not reply, because a datagram may have been lost. But if another question has been
+// answered by then, ask gives up, so that this answer need not wait: the next lookup asks q again.
 func (s *servers) ask(ctx context.Context, q question, answered *atomic.Bool) (*dns.Msg, error) {
 	if err := s.limiter.enter(ctx); err != nil {
 		return nil, err

@@ -205,8 +205,8 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 	w.Run(ctx, look)
 }
 
-// failed records that the file is invalid, and reports whether the reason is another one than before; only then it is
-// logged.
+// failed records that the file is invalid. It reports whether the reason differs from the reason before, and only then
+// logs it.
 func (f *File) failed(err error) (another bool) {
 	before := f.Status().Err
 	if another = before == nil || before.Error() != err.Error(); another {

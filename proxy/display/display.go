@@ -30,8 +30,8 @@ func Plural(n int64, one, more string) string {
 	return fmt.Sprint(n, " ", more)
 }
 
-// Check returns an error of one line for a text that is longer than most bytes, or has an
-// invisible character other than a space.
+// Check returns an error of one line for a text that is longer than limit bytes, or has an invisible character other
+// than a space.
 func Check(text string, limit int) error {
 	if len(text) > limit {
 		return fmt.Errorf("%q… is %d bytes long: write at most %d", start(text), len(text), limit)
@@ -63,8 +63,7 @@ func seen(r rune, text string) bool {
 // Text returns a text as one line of visible characters. Other characters are written as in Go: \n, \x1b, \u202e.
 func Text(text string) string { return escape(text, "") }
 
-// Excerpt returns a text as shown by Text, cut to most bytes. If it is cut, it ends with an
-// ellipsis.
+// Excerpt returns a text as shown by Text, cut to limit bytes. If it is cut, it ends with an ellipsis.
 func Excerpt(text string, limit int) string {
 	shown := Text(text[:min(len(text), limit)]) // each byte gives at least one
 	if len(shown) <= limit && len(text) <= limit {

@@ -16,8 +16,9 @@ import (
 
 // Config sets up a [Keeper].
 type Config[T any] struct {
-	// Apply puts a state into force: all of it, or nothing and an error. One goroutine calls it at a time, but not for
-	// the first state. A change that has begun does not end with its caller's context: ctx ends by [Keeper.Close].
+	// Apply puts a state into force: all of it, or nothing and an error. It is called by one goroutine at a time, and
+	// not for the first state. ctx ends by [Keeper.Close], but not with the caller's context: a change that has begun
+	// goes on.
 	Apply func(ctx context.Context, next T) error
 	// Changes returns a line in words for each difference between two states. Without a line the states are equal, and
 	// a change from one to the other is no new generation. It is called in the turn of Apply.
@@ -132,9 +133,9 @@ type Installed struct {
 	Pending    *Waiting // nil if the change needs no confirmation
 }
 
-// Apply puts a state into force after the changes in progress; ctx limits this wait. A state that equals the one in
-// force is applied, takes its place in the present generation, and needs no confirmation. The error is Config.Apply's,
-// or wraps [ErrPending], [ErrOptions] or [ErrClosed].
+// Apply puts a state into force after the changes in progress; ctx limits this wait. A state that equals the state in
+// force is applied too. It replaces that state in the present generation, and needs no confirmation. The error is
+// Config.Apply's, or wraps [ErrPending], [ErrOptions] or [ErrClosed].
 func (k *Keeper[T]) Apply(ctx context.Context, next T, o Options) (done Installed, err error) {
 	p, err := k.newPending(o)
 	if err != nil {
@@ -264,8 +265,8 @@ func (k *Keeper[T]) report(c Change) {
 }
 
 var (
-	// ErrPending is wrapped by the error of a change that is refused because the previous one waits to be confirmed. It
-	// does not replace the previous one: otherwise a confirmation could confirm a change that was not meant.
+	// ErrPending is wrapped by the error of a change that is refused because the previous one waits to be confirmed.
+	// Otherwise a confirmation of the previous change could confirm the new one.
 	ErrPending = errors.New("waits to be confirmed")
 	// ErrNothing is wrapped by the errors of [Keeper.Confirm] and [Keeper.Rollback] if there is nothing to confirm, or
 	// nothing to return to.
@@ -283,7 +284,7 @@ var (
 // Options say under which conditions a change stays.
 type Options struct {
 	// Confirm is how long a change waits to be confirmed. Without a confirmation it is then rolled back. 0 means that
-	// it needs none.
+	// the change needs no confirmation.
 	Confirm time.Duration
 	// RollbackIf rolls the change back as soon as it holds while the change waits to be confirmed, see [ParseBound]. It
 	// needs Confirm. "" means never.

@@ -13,14 +13,14 @@ import (
 // MaxCongestion is the longest name of a congestion control, in bytes.
 const MaxCongestion = sys.MaxCongestion
 
-// A Congestion is the congestion control of sockets that connect. A nil Congestion leaves them the system's,
+// A Congestion is the congestion control of sockets that connect. A nil Congestion leaves them the system's default,
 // and costs no call. It is safe for concurrent use.
 type Congestion struct {
 	name    string
 	refused atomic.Int64
 }
 
-// NewCongestion returns the congestion control of that name, nil for none.
+// NewCongestion returns the congestion control with a name, or nil for "".
 func NewCongestion(name string) *Congestion {
 	if name == "" {
 		return nil
@@ -28,7 +28,7 @@ func NewCongestion(name string) *Congestion {
 	return &Congestion{name: name}
 }
 
-// Name returns its name, "" for a nil Congestion.
+// Name returns the name of the congestion control, or "" for a nil Congestion.
 func (c *Congestion) Name() string {
 	if c == nil {
 		return ""
@@ -36,7 +36,7 @@ func (c *Congestion) Name() string {
 	return c.name
 }
 
-// Refused returns how many sockets the kernel has refused it. They have the system's.
+// Refused returns for how many sockets the kernel has refused this congestion control. They have the system's default.
 func (c *Congestion) Refused() int64 {
 	if c == nil {
 		return 0
@@ -44,7 +44,8 @@ func (c *Congestion) Refused() int64 {
 	return c.refused.Load()
 }
 
-// Set sets it on a TCP socket. If the kernel refuses, the socket is counted, and keeps the system's.
+// Set sets the congestion control on a TCP socket. If the kernel refuses, the socket is counted, and keeps the system's
+// default.
 func (c *Congestion) Set(fd int) {
 	if c != nil && sys.SetCongestion(fd, c.name) != nil {
 		c.refused.Add(1)
@@ -63,9 +64,9 @@ func (c *Congestion) Control(network string, conn syscall.RawConn) error {
 // use without CAP_NET_ADMIN. Errors wrap the cause of a failed read of the kernel's lists.
 func Congestions() (available, allowed []string, err error) { return sys.CongestionControls() }
 
-// TryCongestion returns the congestion control that a new TCP socket of this process has after it
-// was given one, read back from the kernel. The error wraps setsockopt(2)'s, syscall.EPERM
-// if it takes CAP_NET_ADMIN. It is another error if no socket could be made: then the answer is unknown.
+// TryCongestion returns the congestion control that a new TCP socket of this process has after it was given one, read
+// back from the kernel. If setsockopt(2) failed, the error wraps its error: syscall.EPERM if the name needs
+// CAP_NET_ADMIN. Any other error means that the answer is unknown.
 func TryCongestion(name string) (used string, err error) {
 	fd, err := sys.StreamSocket(netip.IPv6Unspecified())
 	if err != nil {

@@ -15,17 +15,19 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 )
 
-// ErrSelfConnect is the error of a connection that had the same socket at both ends; it was
-// reset. There is no listener: it is a syscall.ECONNREFUSED.
+// ErrSelfConnect is the error of a connection that had the same socket at both ends, and was reset. Nothing listens
+// there, so the error is a syscall.ECONNREFUSED.
 var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)", syscall.ECONNREFUSED)
 
-// Dial connects as [net.Dialer.DialContext] does, to the addresses of a host in turn, as [ResolveOrLast] returns
-// them; the caller owns the connection. The kernel may
-// choose the port that is dialed, if it is one of this host, for the socket itself, which is then
-// connected to itself. That is [ErrSelfConnect]. The socket is reset: closed in order it would
-// keep the port from its server for a minute (TIME-WAIT). While the file system of a unix socket does not answer, Dial waits no
-// longer than for an address; a symbolic link is followed only if it belongs to root, to the user of this process or to
-// the owner of the socket.
+// Dial connects as [net.Dialer.DialContext] does, to the addresses of a host in turn, in the order of [ResolveOrLast].
+// The caller owns the connection.
+//
+// If a port of this machine is dialed, the kernel may choose this port for the socket itself, which is then connected
+// to itself. Dial resets such a socket, and returns [ErrSelfConnect]. An orderly close would keep the port from its
+// server for a minute (TIME-WAIT).
+//
+// While the file system of a unix socket does not answer, Dial waits no longer than for an address. A symbolic link is
+// followed only if it belongs to root, to the user of this process or to the owner of the socket.
 func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	if strings.HasPrefix(network, "unix") {
 		return dialPath(ctx, d, network, address)

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// NoHost returns why an IP address is no host's address, so that no list of servers has it.
-// It returns "" if a host may have it. connect(2) takes an unspecified address for this machine's
-// loopback, which is not meant by such an endpoint.
+// NoHost returns why an IP address is no host's address, so that no list of servers has it. It returns "" if a host may
+// have it. An unspecified address is no host's: connect(2) takes it for this machine's loopback, but whoever lists such
+// an endpoint means another.
 func NoHost(ip netip.Addr) string {
 	switch ip = ip.Unmap(); {
 	case ip.IsUnspecified():
@@ -22,9 +22,8 @@ func NoHost(ip netip.Addr) string {
 	return ""
 }
 
-// IsHostname reports whether a text may be a host name: letters, digits and hyphens in labels
-// of at most 63 (RFC 1123, 2.1). Underscores are allowed too, which DNS names have in
-// practice. It has no dot at its end.
+// IsHostname reports whether a text may be a host name: letters, digits and hyphens in labels of at most 63 (RFC 1123,
+// 2.1). Underscores are allowed too, which DNS names have in practice. A dot at the end is not allowed.
 func IsHostname(name string) bool {
 	if len(name) > 253 {
 		return false

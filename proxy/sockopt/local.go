@@ -6,11 +6,10 @@ import (
 	"strconv"
 )
 
-// Local returns a function that reports whether a connection to an address ends on this
-// machine. Such an address is of the loopback, unspecified (a connection to it goes to the
-// loopback, see ip(7)), or one of an interface. The interfaces are read once, at the first
-// address that is neither of the first two. If they cannot be read, nothing more is local. The
-// function is not safe for concurrent use.
+// Local returns a function that reports whether a connection to an address ends on this machine. Such an address is a
+// loopback address, an unspecified address (a connection to it goes to the loopback, see ip(7)), or an address of an
+// interface. The interfaces are read once, when they are first needed. If they cannot be read, only addresses of the
+// first two kinds are local. The function is not safe for concurrent use.
 func Local() func(netip.Addr) bool {
 	var machine map[netip.Addr]bool
 	return func(ip netip.Addr) bool {
@@ -37,9 +36,9 @@ func addresses() map[netip.Addr]bool {
 	return found
 }
 
-// Canonical returns one form for all forms of an address. An address of IPv4 is not mapped into IPv6. The zone of
-// a link-local one is the number of its interface, if there is one of that name; other addresses have none,
-// because the kernel ignores it (net/ipv6/af_inet6.c, __inet6_bind; net/ipv6/tcp_ipv6.c, tcp_v6_connect).
+// Canonical returns one form for all forms of an address. An address of IPv4 is not mapped into IPv6. The zone of a
+// link-local address is the number of its interface, if there is an interface with this name. Other addresses have no
+// zone, because the kernel ignores it (net/ipv6/af_inet6.c, __inet6_bind; net/ipv6/tcp_ipv6.c, tcp_v6_connect).
 func Canonical(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if !ip.IsLinkLocalUnicast() || ip.Zone() == "" {

@@ -29,9 +29,9 @@ type Options struct {
 	// DefaultUserTimeout, negative leaves it to the kernel, and more than MaxUserTimeout counts
 	// as MaxUserTimeout.
 	//
-	// The kernel counts the time in which the window was shut although the peer answers every
-	// probe (net/ipv4/tcp_timer.c, tcp_probe_timer). So it must be longer than a live peer ever
-	// stops reading, or be taken off meanwhile, as sessions on loops do.
+	// The kernel counts the time in which the window was shut although the peer answers every probe
+	// (net/ipv4/tcp_timer.c, tcp_probe_timer). So UserTimeout must be longer than a live peer ever stops reading, or
+	// the option must be taken off meanwhile, as sessions on loops do.
 	UserTimeout time.Duration
 }
 
@@ -82,8 +82,8 @@ func milliseconds(d time.Duration) int {
 	return int((min(d, MaxUserTimeout) + time.Millisecond - 1) / time.Millisecond)
 }
 
-// NetKeepAlive is the KeepAlive of a net.ListenConfig or net.Dialer used with
-// [Options.Control]. With it they set no option of their own, as Control did.
+// NetKeepAlive is the KeepAlive of a net.ListenConfig or net.Dialer used with [Options.Control]. With it package net
+// sets no keepalive of its own in place of the options that Control has set.
 const NetKeepAlive = -1
 
 // Control sets the options on a socket that neither listens nor is connected yet. It is a

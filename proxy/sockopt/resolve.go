@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// familyPatience is how long a lookup of one family may take. It goes on without those who
-	// asked: their time may be too short to find a name server that answers.
+	// familyPatience is how long a lookup of one family may take. It goes on after its callers have given up: their
+	// time may be too short to find a name server that answers.
 	familyPatience = 10 * time.Second
 	// otherPatience is how long the addresses of one family wait for the other family's, as
 	// RFC 8305, section 3 proposes.
@@ -28,15 +28,15 @@ const (
 // names is the resolver of this process.
 var names = newResolver()
 
-// Resolve returns the addresses of a host, in the order in which to connect to them. IPv4 and IPv6
-// are looked up at the same time. The addresses of one query are enough, even if the other is
-// denied, fails, or is never answered. A name server that is silent delays only the first lookups,
-// if another one answers. The error is a *net.DNSError, or wraps the errors of both families.
+// Resolve returns the addresses of a host, in the order in which to connect to them. IPv4 and IPv6 are looked up at the
+// same time. The addresses of one query are enough, even if the other query is denied, fails, or is never answered. A
+// name server that is silent delays only the first lookups, if another one answers. The error is a *net.DNSError, or
+// wraps the errors of both families.
 func Resolve(ctx context.Context, host string) ([]netip.Addr, error) { return names.resolve(ctx, host) }
 
-// ResolveOrLast is [Resolve] for endpoints: while the lookup of a host fails, or is not answered within a second, it returns the
-// addresses that the host had before, for a day. So a name server that is away keeps nobody from an endpoint. The lookup goes on,
-// and once one has failed, others begin a second apart, in the background.
+// ResolveOrLast is [Resolve] for endpoints: while the lookup of a host fails, or is not answered within a second, it
+// returns the addresses that the host had before, for a day. So clients reach endpoints even while a name server is
+// away. The lookup goes on. Once a lookup has failed, further ones run in the background, a second apart.
 func ResolveOrLast(ctx context.Context, host string) ([]netip.Addr, error) {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{ip}, nil
@@ -44,7 +44,8 @@ func ResolveOrLast(ctx context.Context, host string) ([]netip.Addr, error) {
 	return names.resolveOrLast(ctx, host)
 }
 
-// Unresolved returns why the last lookup of a host failed, while [ResolveOrLast] returns its former addresses; nil: it returns none.
+// Unresolved returns why the last lookup of a host failed, while [ResolveOrLast] returns the host's former addresses.
+// Otherwise it returns nil.
 func Unresolved(host string) error {
 	names.mu.Lock()
 	defer names.mu.Unlock()

@@ -14,15 +14,13 @@ import (
 // ErrGone is the cause with which a context of [Watch] ends. It is a syscall.ECONNRESET.
 var ErrGone = fmt.Errorf("the peer has closed the connection: %w", syscall.ECONNRESET)
 
-// Watch returns a context that ends with ctx, and also when a connection that is not being
-// read becomes useless; then the cause is [ErrGone]. That is when the connection was reset, or
-// when it is a unix socket that the peer has closed, with no data left in it. An end of file
-// alone is no reason: the peer may wait for an answer.
+// Watch returns a context that ends with ctx, and also when a connection that is not being read becomes useless; then
+// the cause is [ErrGone]. A connection becomes useless when it is reset. A unix socket also does when the peer has
+// closed it, and no data is left in it. An end of file alone is no reason: the peer may wait for an answer.
 //
-// Watch takes a goroutine until stop is called. Before stop has returned, the caller must not
-// read from the connection or set its read deadline. Afterwards its read deadline is the given
-// one; zero: none. stop also ends the context. Calling it again does nothing. For a connection
-// without a descriptor the context only ends with ctx.
+// Watch takes a goroutine until stop is called. Before stop has returned, the caller must not read from the connection
+// or set its read deadline. Afterwards the connection has the given read deadline; zero: none. stop also ends the
+// context. Calling it again does nothing. For a connection without a descriptor the context only ends with ctx.
 func Watch(ctx context.Context, c net.Conn, deadline time.Time) (watched context.Context, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	raw := rawOf(c)
@@ -44,7 +42,7 @@ func Watch(ctx context.Context, c net.Conn, deadline time.Time) (watched context
 	})
 }
 
-// rawOf returns the descriptor of a connection, or of the one within it; nil: there is none.
+// rawOf returns the descriptor of a connection, or of the connection within it; nil: there is none.
 func rawOf(c net.Conn) syscall.RawConn {
 	for {
 		switch inner := c.(type) {

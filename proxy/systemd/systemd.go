@@ -1,8 +1,7 @@
 // Package systemd is the protocol between a service and systemd: listening sockets that are
 // passed to the process (sd_listen_fds(3)), and notifications of its state (sd_notify(3)).
 //
-// Both read the environment of the process once and remove those variables, so that children
-// do not take them for theirs.
+// Both read their environment variables once and remove them, so that children do not take the variables for their own.
 package systemd
 
 import (
@@ -67,8 +66,8 @@ func (n *Notifier) Reloading() error {
 	return n.send(daemon.SdNotifyReloading, strings.TrimSpace(daemon.SdNotifyMonotonicUsec()))
 }
 
-// Stopping says that the process is about to end. It is given at least within to
-// do so, be TimeoutStopSec= less.
+// Stopping says that the process is about to end. The manager gives it at least the time within, even if
+// TimeoutStopSec= is less.
 func (n *Notifier) Stopping(within time.Duration) error {
 	return n.send(daemon.SdNotifyStopping, extend(within))
 }
@@ -85,9 +84,9 @@ func (n *Notifier) WatchdogInterval() time.Duration {
 	return n.watchdog
 }
 
-// Watchdog notifies twice in each WatchdogInterval, until ctx is done, each time that alive
-// returns nil. The context of alive ends when the next notification is due. Watchdog returns
-// at once if there is no interval. Errors of alive and of sending are passed to failed.
+// Watchdog calls alive twice in each WatchdogInterval, until ctx is done, and notifies each time that alive returns
+// nil. The context of alive ends when the next notification is due. Watchdog returns at once if there is no interval.
+// Errors of alive and of sending are passed to failed.
 func (n *Notifier) Watchdog(ctx context.Context, alive func(context.Context) error, failed func(error)) {
 	interval := n.WatchdogInterval() / 2
 	if interval <= 0 {
@@ -132,7 +131,7 @@ func extend(d time.Duration) string {
 	return "EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(d.Microseconds(), 10)
 }
 
-// send sends those of the assignments that are not empty.
+// send sends the assignments that are not empty.
 func (n *Notifier) send(assignments ...string) error {
 	if !n.Enabled() {
 		return nil
@@ -175,8 +174,8 @@ func Receive() *Sockets {
 	return &Sockets{files: activation.Files(true), taken: map[string]bool{}}
 }
 
-// Names lists the names that sockets were passed under, sorted, each once. One
-// without a FileDescriptorName= is LISTEN_FD_3 and so on.
+// Names lists the names under which sockets were passed, sorted, each once. A socket without a FileDescriptorName= has
+// the name LISTEN_FD_3 and so on.
 func (s *Sockets) Names() []string {
 	var names []string
 	for _, f := range s.files {
@@ -186,11 +185,10 @@ func (s *Sockets) Names() []string {
 	return slices.Compact(names)
 }
 
-// Take returns a listener for each socket of that name, in the order of their
-// descriptors. They are the caller's to close, which leaves the sockets
-// themselves open: connections are queued by the kernel, and Take may be called
-// again, as a configuration that drops a listener and gets it back does. If one is
-// no stream socket that listens, the error says so and none is returned.
+// Take returns a listener for each socket of that name, in the order of their descriptors. The caller closes the
+// listeners. This leaves the sockets open: the kernel queues connections, and Take may be called again, for example
+// when a configuration has dropped a listener and gets it back. If one of the sockets is no listening stream socket,
+// Take returns an error and no listener.
 func (s *Sockets) Take(name string) ([]net.Listener, error) {
 	var listeners []net.Listener
 	for _, f := range s.files {
@@ -230,7 +228,7 @@ func listens(f *os.File) (yes bool) {
 	return yes
 }
 
-// NameAt returns the name of a socket whose address is one of those that match reports, or "".
+// NameAt returns the name of the first socket with an address for which match returns true, or "".
 func (s *Sockets) NameAt(match func(net.Addr) bool) string {
 	for _, f := range s.files {
 		if l, err := net.FileListener(f); err == nil {
@@ -256,8 +254,7 @@ func (s *Sockets) Unused() []string {
 	return slices.DeleteFunc(s.Names(), func(name string) bool { return s.taken[name] })
 }
 
-// Close closes the process's descriptors of the sockets; listeners that were
-// taken stay.
+// Close closes the process's descriptors of the sockets; listeners that Take has returned stay open.
 func (s *Sockets) Close() error {
 	var errs []error
 	for _, f := range s.files {

@@ -2,8 +2,8 @@
 // routes depend on. It looks at peeked bytes and consumes nothing, so they are relayed unchanged.
 //
 // A [Recogniser] is asked again and again, each time with all bytes so far, until it has nothing more to learn. Its
-// results are [Facts]. If a property cannot be known, its verdict is [Doubt]: bytes that a lenient server may take
-// for HTTP, although a strict server refuses them, never count as another protocol, and if there are two Host headers
+// results are [Facts]. If a property cannot be known, its verdict is [Doubt]. So bytes that a lenient server may take
+// for HTTP never count as another protocol, even if a strict server refuses them. If there are two Host headers,
 // neither counts.
 package firstbytes
 

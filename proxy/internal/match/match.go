@@ -87,7 +87,7 @@ type Table struct {
 	neither []int32 // without SNI and without Host
 
 	recogniser *firstbytes.Recogniser // nil: no route depends on first bytes
-	resorts    firstbytes.Set         // reasons why bytes cannot be read for which there are routes
+	resorts    firstbytes.Set         // kinds of unreadable first bytes for which there are routes
 }
 
 // A route is a Route and the set made from its Source.
@@ -173,8 +173,8 @@ func speaks(wanted, offered []string) bool {
 type names struct {
 	exact  map[string][]int32 // by name
 	suffix map[string][]int32 // by the name after "*."
-	every  []int32            // for every name
-	all    []int32            // for any name at all
+	every  []int32            // with the pattern "*"
+	all    []int32            // with any pattern
 }
 
 func newNames() names {
@@ -292,9 +292,9 @@ func (t *Table) Login() bool { return t.login }
 func (r *Route) login() bool { return len(r.Users)+len(r.Databases) > 0 }
 
 // FindAfter returns the index of the first route behind the route after that fits c, or None. It looks at each of these
-// routes, and is for the same clients as [Table.Find], and for tables whose routes have Users or Databases. It fails with
-// [ErrUndecided] if the first route that may fit depends on a user or a database in doubt: no client evades a route by
-// hiding them.
+// routes, and is for the same clients as [Table.Find], in tables with routes that have Users or Databases. It fails
+// with [ErrUndecided] if the first route that may fit depends on a user or a database in doubt: no client evades a
+// route by hiding them.
 func (t *Table) FindAfter(c *Client, after int) (int, error) {
 	for i := after + 1; i < len(t.routes); i++ {
 		r := &t.routes[i]

@@ -42,7 +42,7 @@ type Event struct {
 	error string
 }
 
-// set fills e in for a record, of which it keeps nothing that the record's owner uses again.
+// set fills e in for a record. It keeps no memory that the record's owner uses again.
 func (e *Event) set(k Kind, now int64, r *record.Record) {
 	*e = Event{Kind: k, Record: *r, now: now, error: errorText(r)}
 	if e.Result.Legs = nil; !errors.Is(r.Err, record.ErrOperator) {

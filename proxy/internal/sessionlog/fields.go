@@ -14,8 +14,8 @@ import (
 // A field is a property of a line.
 type field struct {
 	name string
-	// append appends the value, or nothing if there is no value or it is unknown. If of is nil, the value needs no
-	// escapes.
+	// append appends the value, or nothing if there is no value or it is unknown. The value needs no escapes, unless
+	// the field has the function of.
 	append func(b []byte, e *Event, c *context) []byte
 	number bool // the value is a JSON number, true or false
 	// of returns a text that may need escapes. It is nil for other fields.

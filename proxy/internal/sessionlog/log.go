@@ -168,7 +168,7 @@ func (l *Log) Every() time.Duration {
 	return 0
 }
 
-// hangs is how long a destination that takes no lines keeps the next one from being used.
+// hangs is how long a destination may take no lines before the next one is used.
 const hangs = 3 * time.Second
 
 // Set puts settings into force that [Settings.Open] has opened. With nil, no more lines are written. Earlier events are

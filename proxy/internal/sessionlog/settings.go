@@ -26,7 +26,7 @@ type Settings struct {
 	Share      float64
 	// PerSecond limits the lines written in a second. 0 is no limit.
 	PerSecond int64
-	// Without holds the listeners whose sessions have no lines.
+	// Without holds the listeners that get no lines.
 	Without map[string]bool
 
 	format formatter

@@ -107,7 +107,7 @@ func (s *stream) open() error {
 	return err
 }
 
-// opened is a descriptor, and the file that it is of.
+// opened is a descriptor, with what is known about its file.
 type opened struct {
 	fd   int
 	mode uint32

@@ -13,7 +13,7 @@ import (
 // A writer is the goroutine that turns events into lines.
 type writer struct {
 	log      *Log
-	former   atomic.Bool // it hung, and another writer has its tasks: it closes its destination, and ends; set with the log's lock
+	former   atomic.Bool // this writer hung, and another one has its tasks: it closes its destination, and ends; set with the log's lock
 	settings *Settings   // nil if no lines are written
 	context  *context
 	taken    []*record.Queued[Event]
@@ -36,8 +36,8 @@ const (
 	gatherTime = 200 * time.Millisecond
 	// lookEvery is how often the writer looks at the destination while there are lines.
 	lookEvery = time.Second
-	// reportEvery is the shortest time between two reports of dropped lines. againEvery is how often an error is
-	// repeated that has cost no line yet.
+	// reportEvery is the shortest time between two reports of dropped lines. An error that has cost no line yet is
+	// reported again every againEvery.
 	reportEvery = 10 * time.Second
 	againEvery  = 10 * time.Minute
 )

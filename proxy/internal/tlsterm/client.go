@@ -68,8 +68,8 @@ func NewClient(cfg *ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// build makes the configuration from the present files. No session is resumed that other authorities have verified, or that
-// was shown another certificate. The caller holds c.mu.
+// build makes the configuration from the present files. A session is not resumed if other authorities have verified it,
+// or if another certificate was shown in it. The caller holds c.mu.
 func (c *Client) build() {
 	config := &tls.Config{
 		MinVersion:         c.cfg.MinVersion,

@@ -223,7 +223,8 @@ func (f *Files) look(s *source) {
 	}
 }
 
-// reread reads the files. It returns the change to report, the functions to call, and the time until its next call.
+// reread reads the files. It returns the change to report, the functions to call, and the time until the next call of
+// reread.
 func (s *source) reread(grace time.Duration) (*Change, []func(), time.Duration) {
 	prints := s.spec.identity()
 	m, err := s.spec.read()
@@ -459,8 +460,8 @@ func fitting(certs []*tls.Certificate, hello *tls.ClientHelloInfo) *tls.Certific
 type Lifetime struct {
 	Path       string // the certificate's file
 	From, Ends time.Time
-	// Refused is why the present contents of the files were not accepted, so that former ones are in use; nil: they were
-	// accepted.
+	// Refused is why the present contents of the files were not accepted, so that former contents are in use; nil: the
+	// present contents were accepted.
 	Refused error
 }
 
@@ -546,6 +547,6 @@ func (f *follower) Lifetimes() (list []Lifetime) {
 	return list
 }
 
-// AuthoritiesRefused returns why the present contents of the file of authorities were not accepted, so that former ones are
-// in use; nil: they were accepted, or there is no such file.
+// AuthoritiesRefused returns why the present contents of the file of authorities were not accepted, so that former
+// contents are in use; nil: the present contents were accepted, or there is no such file.
 func (f *follower) AuthoritiesRefused() error { return f.ca.refusal() }

@@ -27,7 +27,7 @@ type Error struct {
 // Error implements error, in one line.
 func (e *Error) Error() string { return fmt.Sprintf("%v %s: %v", record.ErrTLS, e.Peer, e.Err) }
 
-// Unwrap returns the cause, and what it is the cause of.
+// Unwrap returns [record.ErrTLS] and the cause.
 func (e *Error) Unwrap() []error { return []error{record.ErrTLS, e.Err} }
 
 // An attempt is a handshake and its bounds.
@@ -92,10 +92,10 @@ func (a *attempt) explain(kind FailureKind, err error) error {
 // ErrSessions is the error of a TLS session for which there is no room.
 var ErrSessions = errors.New("TLS session limit reached")
 
-// A Limit bounds the cost of TLS for the process: the number of sessions at once, which are copied and have buffers, and
-// the number of handshakes in an expensive part. Handling received data is expensive; waiting for it is not. So a peer that
-// sends nothing, or a byte at a time, or does not go on after an answer, keeps no other peer waiting. A Limit is safe for
-// concurrent use; nil: nothing is bounded.
+// A Limit bounds the cost of TLS for the process: the number of sessions, because they are copied and have buffers, and
+// the number of handshakes in an expensive part. Handling received data is expensive; waiting for it is not. So a peer
+// that sends nothing, or a byte at a time, or does not go on after an answer, keeps no other peer waiting. A Limit is
+// safe for concurrent use; nil: nothing is bounded.
 type Limit struct {
 	most     int64
 	sessions atomic.Int64
@@ -111,7 +111,7 @@ func NewLimit(sessions, handshakes int) *Limit {
 	return l
 }
 
-// Enter takes the place of a session, which Leave gives back. It does not wait.
+// Enter takes a place for a session, and Leave gives the place back. Enter does not wait.
 func (l *Limit) Enter() error {
 	if l == nil {
 		return nil

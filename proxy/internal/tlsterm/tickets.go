@@ -99,8 +99,8 @@ func (t *Tickets) refresh(name string, st *state) {
 	st.keys.Store(t.count.Load())
 }
 
-// derive makes the key of a listener. The key depends on the authorities for clients, so that no session is resumed that
-// other authorities have admitted.
+// derive makes the key of a listener. The key depends on the authorities for clients, so that a session is not resumed
+// if other authorities have admitted it.
 func (s *secret) derive(name string, bind []byte) (key [32]byte) {
 	made, err := hkdf.Key(sha256.New, s.value[:], bind, "penstock session ticket "+name, len(key))
 	if err != nil {
