@@ -185,8 +185,8 @@ func (r *registry) waitingForRemoved() map[string]int64 {
 	return clients
 }
 
-// removedCounters appends the counters of removed upstreams. Then it forgets upstreams that are in
-// force again or no longer in memory, once it has appended their last refusals.
+// removedCounters appends the counters of removed upstreams. It forgets upstreams that are in force again. Upstreams
+// that are no longer in memory it forgets once it has appended their last refusals.
 func (r *registry) removedCounters(list []monitor.Counter) []monitor.Counter {
 	r.removed.upstreams = slices.DeleteFunc(r.removed.upstreams, func(gone *removedUpstream) bool {
 		if r.isBack(gone) {

@@ -1,12 +1,12 @@
-// Package admission decides which clients of an HTTP address (of the admin API or of the metrics) are served when there are
-// more than it has places for. A client never keeps out a client with more rights, and a client that sends nothing or reads
-// nothing keeps no other client out.
+// Package admission decides which clients of an HTTP address (of the admin API or of the metrics) are served when
+// there are more than it has places for. A client never keeps out a client with more rights, and a client that sends
+// nothing or reads nothing keeps no other client out.
 //
-// There are three bounds. Connections: the last place is kept free, by closing the connection that has waited longest for
-// its client or, with TLS, a connection of a network that floods, see [idle]. Requests: their bound is lower, so that every
-// client can ask, and lowest for the fewest rights. Requests of one [Kind]: each lasts long or needs much memory. At a bound,
-// a request takes the place of a lasting request with fewer rights, or is refused. A request that is never begun, such as a
-// probe, counts only as a connection.
+// There are three bounds. Connections: the last place is kept free, by closing the connection that has waited longest
+// for its client or, with TLS, a connection of a network that floods, see [idle]. Requests: fewer than connections,
+// so that every client can ask; clients with fewer rights have a lower bound. Requests of one [Kind]: each lasts long
+// or needs much memory. At a bound, a request takes the place of a lasting request with fewer rights, or is refused.
+// A request that is never begun, such as a probe, counts only as a connection.
 package admission
 
 import (
