@@ -126,8 +126,8 @@ func (f *field) judgeSplicing() {
 	}
 }
 
-// spliced returns how many bytes were spliced in a contestant's trials, as it counts them, all bytes, and the
-// number of trials. A trial without that figure adds no spliced bytes.
+// spliced returns how many bytes were spliced in a contestant's trials, how many there were in all, both as
+// the contestant counts them, and the number of trials. A trial without that figure adds no spliced bytes.
 func spliced(s *report.Scenario, contestant string) (spliced, all float64, trials int) {
 	for _, t := range s.Trials {
 		if t.Contestant != contestant {

@@ -43,7 +43,7 @@ type began struct {
 }
 
 // RunLoad runs the part. It prints a line when the load has begun. It prints another line once the last client has
-// ended and the outcomes are in their file. It ends with ctx or in at the latest.
+// ended and the outcomes are in their file. It ends when ctx or in ends, if not before.
 func RunLoad(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	defer func() {
 		if err != nil {
@@ -207,9 +207,9 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// AtRate calls ask rate times a second, evenly spaced, for the time total. Each call is at its time after start in
-// a new goroutine, however long other calls take. AtRate returns when the last call is over. After ctx has ended,
-// no further call begins.
+// AtRate calls ask at a rate per second, evenly spaced, for the time total. Each call is at its time after start
+// in a new goroutine, however long other calls take. AtRate returns when the last call is over. After ctx has
+// ended, no further call begins.
 func AtRate(ctx context.Context, start time.Time, rate float64, total time.Duration, ask func(i int, at time.Duration)) {
 	var under sync.WaitGroup
 	defer under.Wait()

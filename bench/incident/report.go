@@ -104,7 +104,7 @@ func (t *Trial) sum(s *Setup) {
 	}
 }
 
-// keptAway returns when the first subject was kept away, and when the number of such subjects had reached all.
+// keptAway returns when the first subject was kept away, and when as many subjects as all were kept away.
 func (t *Trial) keptAway(all int) (first, last report.Number) {
 	first, last = report.Unmeasured(), report.Unmeasured()
 	var away []string
@@ -138,8 +138,8 @@ func (t *Trial) opened() []Opened {
 	return all
 }
 
-// back returns how long after from the 99th percentile is back to its value before the incident. It must stay
-// there for backSeconds, which must be over by to.
+// back returns how long it takes, from the time from on, until the 99th percentile is back to its value
+// before the incident. It must stay there for backSeconds, which must be over by the time to.
 func (t *Trial) back(from, to float64) report.Number {
 	bound := t.Before.P99 + report.Number(backMore.Seconds())
 	row := 0

@@ -18,9 +18,9 @@ var ErrNoStrace = errors.New("strace, which counts system calls, is not installe
 // tracing limits how long strace may take to attach to processes, and to detach.
 const tracing = 10 * time.Second
 
-// CountCalls calls during, and returns how many system calls the processes, their new threads and their children
-// made meanwhile. It counts them with strace, which stops a process twice in every call: do not measure time
-// meanwhile. It returns an error of during unchanged.
+// CountCalls calls the function during, and returns how many system calls the processes, their new threads and
+// their children made meanwhile. It counts them with strace, which stops a process twice in every call: do not
+// measure time meanwhile. It returns an error of the function unchanged.
 func CountCalls(ctx context.Context, pids []int, during func() error) (int64, error) {
 	path, err := exec.LookPath("strace")
 	if err != nil {

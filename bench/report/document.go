@@ -168,8 +168,8 @@ type Trial struct {
 	SplicedBytes      Number `json:"spliced_bytes"` // as the contestant counts them
 	// WarmupBytes are the part of ReceivedBytes that came before the time that counts.
 	WarmupBytes int64 `json:"warmup_bytes,omitempty"`
-	// LaneShare is the share of the bytes in the time that counts which the lane carried, as the contestant counts
-	// them. It is null if the contestant has no lane.
+	// LaneShare is how much the lane carried of the bytes in the time that counts, as a share and as the
+	// contestant counts them. It is null if the contestant has no lane.
 	LaneShare *Number `json:"lane_share,omitempty"`
 	// WarmupSeconds is the time before the time that counts.
 	WarmupSeconds Number `json:"warmup_seconds,omitempty"`

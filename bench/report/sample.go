@@ -108,8 +108,8 @@ func (n *Number) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*float64)(n))
 }
 
-// values calls use with the name of each figure of the rounds of a comparison, and its values. R is a struct of
-// Numbers, whose names are those in JSON.
+// values calls the function use with the name of each figure of the rounds of a comparison, and its values. R
+// is a struct of Numbers. The names are the ones in JSON.
 func values[R any](rounds []R, use func(field int, name string, values Sample)) {
 	for i := range reflect.TypeFor[R]().NumField() {
 		name, _, _ := strings.Cut(reflect.TypeFor[R]().Field(i).Tag.Get("json"), ",")
@@ -121,7 +121,8 @@ func values[R any](rounds []R, use func(field int, name string, values Sample)) 
 	}
 }
 
-// Over returns a round in which each figure is of over its values in all rounds, such as their median.
+// Over returns a round in which each figure is computed by the function of from its values in all rounds:
+// such as their median.
 func Over[R any](rounds []R, of func(Sample) float64) *R {
 	over := new(R)
 	values(rounds, func(field int, _ string, values Sample) {

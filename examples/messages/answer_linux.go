@@ -19,7 +19,7 @@ type message struct {
 	sum    uint32
 }
 
-// answer appends the answers to b. They take at most most bytes: refusing a piece of an answer would cut the
+// answer appends the answers to b. They take up to most bytes: refusing a piece of an answer would cut the
 // answer in two.
 func (c *conn) answer(b []byte) error {
 	m := &c.in

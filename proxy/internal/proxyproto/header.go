@@ -257,8 +257,8 @@ func (i *Info) parseV1(line []byte) error {
 	return err
 }
 
-// addrPort parses an address and a port. The address is of IPv4 after TCP4; after TCP6 it may
-// be of either: if one side's is of IPv4, nginx writes it as it is.
+// addrPort parses an address and a port. The address is of IPv4 after TCP4; after TCP6 it may be of either
+// family: if one side has IPv4, nginx writes that address as it is.
 func addrPort(kind, host, port []byte) (netip.AddrPort, error) {
 	a, ok := addr(host)
 	if !ok || string(kind) == "TCP4" && !a.Is4() {

@@ -131,7 +131,7 @@ func parseUnix(text string) (Rule, error) {
 	switch {
 	case word != "uid" && word != "gid":
 		return Rule{}, &PrefixError{fmt.Sprintf("%q does not name clients", text), "write unix for all clients of unix sockets, unix:uid=1000 or unix:gid=1000 for some"}
-	case err != nil || id == 1<<32-1: // which no user and no group has
+	case err != nil || id == 1<<32-1: // no user and no group has this number
 		return Rule{}, &PrefixError{fmt.Sprintf("%q is not the number of a user or a group", number), "write a number, as id(1) prints it, such as unix:" + word + "=1000"}
 	case word == "uid":
 		return UnixUser(uint32(id)), nil

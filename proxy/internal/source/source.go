@@ -47,7 +47,7 @@ func TCP(at netip.AddrPort) Source {
 // Unix returns the source of a client of a unix socket.
 func Unix(peer Credentials) Source { return Source{unix: true, peer: peer} }
 
-// Known reports whether it is known.
+// Known reports whether the source is known.
 func (s Source) Known() bool { return s.unix || s.addr.IsValid() }
 
 // AddrPort returns the address of a client of TCP; of all others it is not valid.
@@ -62,7 +62,7 @@ func (s Source) AddrPort() netip.AddrPort {
 // is one.
 func (s Source) Credentials() (Credentials, bool) { return s.peer, s.unix }
 
-// String names it for a log: 192.0.2.1:5555, unix:uid=1000,gid=1000,pid=77 or unknown.
+// String names the source for a log: 192.0.2.1:5555, unix:uid=1000,gid=1000,pid=77 or unknown.
 func (s Source) String() string {
 	switch {
 	case s.unix:

@@ -196,7 +196,7 @@ func (s *Settings) attributes(a *attributes) {
 	}
 }
 
-// own returns the attributes of the resource for which the settings may have others.
+// own returns the attributes of the resource that the settings may replace.
 func (s *Settings) own() []Attribute {
 	list := []Attribute{{"service.name", "penstock"}, {"service.version", s.Version}, {"service.instance.id", instanceID}}
 	if host, err := os.Hostname(); err == nil {

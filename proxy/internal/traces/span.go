@@ -93,8 +93,8 @@ func (a *attributes) add(key string, v *commonpb.AnyValue) {
 // unix converts a time of the record's clock to a Unix time in nanoseconds.
 func (s *span) unix(clock int64) uint64 { return uint64(max(s.wall+clock, 0)) }
 
-// attributes adds the attributes of the span. Their names are those of OpenTelemetry's semantic conventions if
-// there are any, otherwise penstock.*.
+// attributes adds the attributes of the span. OpenTelemetry's semantic conventions give their names if they
+// have one. All other names are penstock.*.
 func (s *span) attributes(a *attributes) {
 	r := &s.record
 	s.addresses(a)

@@ -1,8 +1,9 @@
 package wasm
 
-// lookAtLoops returns a function's body with head inserted at the head of each loop, bulk before each instruction that
-// works on memory or a table as a whole, and host after each call that may be of the host. It fails if the body names a
-// function or a global that only [instrument] adds. wazero finds all other mistakes.
+// lookAtLoops returns a function's body with more code: head at the beginning of each loop, bulk before each
+// instruction that works on memory or a table as a whole, and host after each call of a function that may be the
+// host's. It fails if the body names a function or a global that only [instrument] adds. wazero finds all other
+// mistakes.
 func (p *parsed) lookAtLoops(code, head, bulk, host []byte) ([]byte, error) {
 	r := reader{b: code}
 	r.each(maxLocals, func() {
@@ -34,7 +35,7 @@ func (p *parsed) lookAtLoops(code, head, bulk, host []byte) ([]byte, error) {
 		default:
 			continue
 		}
-		blocks += 4 // of the look
+		blocks += 4 // the blocks of the look
 		out = append(append(out, code[done:here]...), look...)
 		done = here
 	}

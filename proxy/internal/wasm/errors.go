@@ -59,7 +59,8 @@ func (e *MemoryError) Unwrap() error { return ErrMemory }
 // maxText is the most bytes of a text from a module or from wazero that go into an error.
 const maxText = 256
 
-// Printable returns at most most bytes of a module's text in a form that can be logged: one line of visible characters.
+// Printable returns up to most bytes of a module's text in a form that can be logged: one line of visible
+// characters.
 func Printable(text string, most int) string {
 	if len(text) > most {
 		text = text[:most] + "…"

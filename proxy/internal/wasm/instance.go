@@ -76,9 +76,10 @@ func (i *Instance) End() error {
 	return nil
 }
 
-// Call calls a function with all its parameters, eight at most, and returns its result, if it has one. After an error the
-// instance cannot be used any more. The call ends soon after the deadline, see [Instance.Begin]; without a deadline it may
-// take any time. A function of the host may call another function than those that are running.
+// Call calls a function with all its parameters, eight at most, and returns its result, if it has one. After an
+// error the instance cannot be used any more. The call ends soon after the deadline, see [Instance.Begin]; without a
+// deadline it may take any time. Meanwhile a function of the host may call other functions, but none that is
+// running.
 func (i *Instance) Call(f *Function, params ...uint64) (uint64, error) {
 	switch {
 	case i.failed:

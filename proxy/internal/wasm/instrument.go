@@ -43,10 +43,11 @@ const (
 	maxElements  = 4 * maxTable
 	maxSegments  = 100_000
 	pageSize     = 64 << 10
-	// maxCode is the largest size of all functions, and maxFunction of one, in bytes. maxBlocks is the largest number of blocks
-	// and branches of a function, with those of the looks. wazero's interpreter needs up to 80 bytes for each byte of code, and
-	// its compiler up to a kilobyte for each byte of the function at hand, and seconds for 10,000 blocks, with the square of
-	// their number. Go's runtime has 1 MB of code, and functions of 30 KB.
+	// maxCode is the largest size of all functions, and maxFunction of one, in bytes. maxBlocks is the largest
+	// number of blocks and branches of a function, including the looks. wazero's interpreter needs up to 80 bytes
+	// for each byte of code. Its compiler needs up to a kilobyte for each byte of the function at hand, and seconds
+	// for 10,000 blocks: the time grows with the square of their number. Go's runtime has 1 MB of code, and
+	// functions of 30 KB.
 	maxCode     = 8 << 20
 	maxFunction = 256 << 10
 	maxBlocks   = 10_000
@@ -106,7 +107,7 @@ func (p *parsed) known(r *reader, function uint32) {
 	}
 }
 
-// refers is known for a function that a table may have.
+// refers does what known does, for a function that a table may have.
 func (p *parsed) refers(r *reader, function uint32) {
 	p.indirect = p.indirect || function < p.importedFuncs
 	p.known(r, function)

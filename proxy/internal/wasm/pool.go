@@ -8,7 +8,7 @@ type Pool struct {
 	most, spare int
 
 	mu     sync.Mutex
-	idle   []*Instance // the one used last is last
+	idle   []*Instance // the last one was used last
 	out    int         // number in use
 	closed bool
 	makes  bool // a goroutine makes spare ones
@@ -16,14 +16,14 @@ type Pool struct {
 	goroutines sync.WaitGroup
 }
 
-// NewPool returns a pool of at most most instances. It calls instance to make one when a caller needs it, or before that,
-// on a goroutine of its own, so that spare of them are ready.
+// NewPool returns a pool of up to most instances. It makes them by the function instance: when a caller needs one,
+// or earlier, on a goroutine of its own, so that as many as spare are ready.
 func NewPool(most, spare int, instance func() (*Instance, error)) *Pool {
 	return &Pool{make: instance, most: max(most, 1), spare: spare}
 }
 
-// Get returns an instance that no other caller has. The error is [ErrBusy] if most are in use, or the error of making one.
-// The caller gives the instance back with Put.
+// Get returns an instance that no other caller has. The error is [ErrBusy] if as many as most are in use, or the
+// error of making one. The caller gives the instance back with Put.
 func (p *Pool) Get() (*Instance, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
