@@ -23,8 +23,8 @@ const (
 
 // Errors that callers act upon.
 var (
-	// ErrFull: there is no room now for the events that were not pushed. Nothing is ever overwritten, and
-	// nobody tells a producer when there is room again.
+	// ErrFull: there is no room now for the events that were not pushed. Nothing is ever overwritten, and a
+	// producer is not told when there is room again.
 	ErrFull = errors.New("penstock: evring: the ring is full")
 
 	// ErrTooLong: an event does not fit into a slot. It was not pushed.

@@ -316,7 +316,7 @@ func fit(legs [2]program.Leg) Reason {
 	return None
 }
 
-// transportOf is transport for a connection.
+// transportOf does what transport does, for a connection.
 func transportOf(c *net.TCPConn) (why Reason, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil { // a zero connection

@@ -98,7 +98,7 @@ func (ln *Listener) Resume() {
 	ln.resume()
 }
 
-// Retry ends a pause. Call it after giving back a resource whose lack may have made accepting fail. It does
+// Retry ends a pause. Call it after you have given back a resource that accepting may have lacked. It does
 // nothing if there is no pause.
 func (ln *Listener) Retry() {
 	if ln.paused {

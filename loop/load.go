@@ -32,7 +32,7 @@ type load struct {
 	queues uint64 // the same for listeners only
 
 	batch   bool
-	owned   bool         // Run was called on a thread whose policy the program had set
+	owned   bool         // Run was called on a thread with a policy that the program had set
 	tid     int          // the thread last seen under SCHED_BATCH
 	unseen  int          // sleeps until the loop looks again whether it is on another thread
 	threads []heldThread // the threads seen since the loop took SCHED_BATCH; goroutines move

@@ -243,8 +243,8 @@ type Events uint32
 
 // A Handler gets the events of a descriptor.
 type Handler interface {
-	// Ready is called on the loop's goroutine. which is the value passed to [Loop.Add], so that one handler can
-	// serve several descriptors. No events mean that [Loop.Again] asked for the call.
+	// Ready is called on the loop's goroutine. The parameter which has the value passed to [Loop.Add], so that
+	// one handler can serve several descriptors. No events mean that [Loop.Again] asked for the call.
 	Ready(which uint8, events Events)
 }
 

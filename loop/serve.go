@@ -366,8 +366,8 @@ func (c *Conn) armIdle() {
 	}
 }
 
-// expireIdle closes an idle connection whose pending bytes have not gone in time, or calls its handler for the
-// read deadline.
+// expireIdle closes an idle connection with pending bytes that have not gone in time, or calls its handler for
+// the read deadline.
 func (c *Conn) expireIdle() {
 	switch {
 	case c.out != nil && c.passed(c.writeBy):

@@ -52,7 +52,7 @@ type owner struct {
 	entered uint32 // 1 while the owner is inside or tries to enter; only the owner writes it
 }
 
-// tryEnter lets the owner in unless the latch is not open. The caller is pinned.
+// tryEnter lets the owner in if the latch is open. The caller is pinned.
 //
 //go:norace
 func (l *latch) tryEnter() bool {

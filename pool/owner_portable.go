@@ -25,7 +25,7 @@ type owner struct {
 // canOwn reports whether latches may have owners, one at a time.
 func canOwn() bool { return canPin }
 
-// tryEnter lets the owner in unless the latch is not open. The caller is pinned.
+// tryEnter lets the owner in if the latch is open. The caller is pinned.
 func (l *latch) tryEnter() bool {
 	l.entered.Swap(1)
 	if l.state.Load() == open || mutant == noRevoke {

@@ -25,7 +25,7 @@ var errNilContext = fmt.Errorf("penstock: pool: get: ctx is nil: pass a context,
 
 var errNoNew = errors.New("penstock: pool: new: New is nil: write a function that makes an item")
 
-// DefaultMaxIdle is the bound of a pool whose Config has none.
+// DefaultMaxIdle is the bound of a pool with a Config that has none.
 const DefaultMaxIdle = 1024
 
 // Config says how a [Pool] makes, keeps and drops items of type T. Only New is
@@ -250,7 +250,8 @@ func (p *Pool[T]) Discard(x T) {
 	runtime.KeepAlive(p)
 }
 
-// Trim closes the idle items beyond keep, roughly those idle for longest, and returns how many it closed.
+// Trim closes the idle items beyond keep, roughly the items that were idle longest, and returns how many it
+// closed.
 func (p *Pool[T]) Trim(keep int) int {
 	defer runtime.KeepAlive(p)
 	return p.rest().trim(keep)

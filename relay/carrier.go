@@ -191,7 +191,7 @@ func (s *Driven) refresh() {
 	}
 }
 
-// resetCarried is settle for a session that has left. The first cause counts.
+// resetCarried does what settle does, for a session that has left. The first cause counts.
 func (s *Driven) resetCarried(reason Reason, cause error) {
 	if s.is(toEnd) {
 		s.drv.forgetEnd(s)

@@ -409,7 +409,7 @@ func quiet(c any) (is bool) {
 	return is
 }
 
-// unacknowledgedBy is unacknowledged for the TCP socket beneath c.
+// unacknowledgedBy does what unacknowledged does, for the TCP socket beneath c.
 func unacknowledgedBy(c any) (n int) {
 	withSocket(c, func(fd int) { n = unacknowledged(fd) })
 	return n

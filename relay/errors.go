@@ -164,7 +164,7 @@ func isMissing(end any) bool {
 	return isTLS(end) && isNil(end)
 }
 
-// copiesUntil is copies for a copy with a context.
+// copiesUntil does what copies does, for a copy with a context.
 func (r *Relay) copiesUntil(ctx context.Context, dst io.Writer, src io.Reader) error {
 	if ctx == nil {
 		return errNilContext

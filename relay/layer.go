@@ -118,7 +118,7 @@ func (l *layeredLink) queued() int {
 	if l.in == nil {
 		return l.from.queued()
 	}
-	return 0 // nobody knows how many bytes they carry
+	return 0 // it is not known how many bytes of the session are queued
 }
 
 // The following methods are never called: a direction with a layer copies.

@@ -155,7 +155,7 @@ func (d *direction) releasePipe() {
 
 // flush makes the last attempt to deliver, after the driver has stopped. It delivers the residue and, if all is
 // set, the bytes that the source still has. It never waits: it ends at the first EAGAIN. all is for a dead
-// source, whose queue cannot grow; flushMoves bounds it if the source only seems dead.
+// source: its queue cannot grow; flushMoves bounds it if the source only seems dead.
 //
 // The direction has ended, and keeps its end: flush passes on no end of file, and counts no failure.
 func (d *direction) flush(all bool) {

@@ -339,8 +339,8 @@ func (d *Driver) gather(s *Driven) {
 	}
 }
 
-// A marked is a direction whose source had a raised mark. Its session may have ended since, and
-// another session may use its memory.
+// A marked is a direction with a source that had a raised mark. Its session may have ended since, and another
+// session may use its memory.
 type marked struct {
 	dir  *direction
 	mark *lowWaterMark

@@ -106,7 +106,7 @@ type Session struct {
 	reason   Reason
 	cause    error
 	culprit  Side
-	first    Side  // the side whose end of file was passed on first
+	first    Side  // the side of the first end of file that was passed on
 	panicked any   // by a wrapper
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
@@ -514,8 +514,8 @@ func (s *Session) closeStuck() {
 	})
 }
 
-// closeLegs resets and closes the connections whose calls wait inside a wrapper, or else the others. The caller
-// holds cutting.
+// closeLegs resets and closes the connections with calls that wait inside a wrapper, or else the others. The
+// caller holds cutting.
 func (s *Session) closeLegs(inside bool) {
 	for _, l := range []*leg{&s.a, &s.b} {
 		if l.waitsInside() == inside {

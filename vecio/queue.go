@@ -185,8 +185,9 @@ type buffer struct {
 	size uint8 // index of sizes
 }
 
-// The sizes of buffers. A writer's first buffer is small, because most slow peers leave little pending, unless
-// that was not enough the last time. Its next ones are larger. The last size is for Writes of PathCoalesced.
+// The sizes of buffers. A writer's first buffer is small, because most slow peers leave little pending. If
+// that was not enough the last time, the first one is larger. Its next ones are larger. The last size is for
+// Writes of PathCoalesced.
 var sizes = [...]int{4 << 10, 64 << 10, 1 << 20}
 
 // The pools of this package are sync.Pools. They hold plain memory: nothing has to be closed or counted, and

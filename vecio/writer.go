@@ -33,7 +33,7 @@ type Writer struct {
 
 	q                 *queue // nil while nothing is pending
 	appended, written int64  // bytes since New or Reset; appended does not count filled
-	pieces            int64  // pieces taken, not counting those in the queue's lengths and in like
+	pieces            int64  // pieces taken, not counting pieces in the queue's lengths and in like
 	free              []byte // room for short pieces, see the comment before alike
 	filled            int
 	like              run

@@ -1,5 +1,5 @@
-// Package child makes a test binary act as another program when it is called by another name. A package whose
-// tests start such children declares
+// Package child makes a test binary act as another program when it is called by another name. A package with
+// tests that start such children declares
 //
 //	func TestMain(m *testing.M) { child.Main(m, childName, run) }
 package child

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The metrics of package runtime that are read: objects in use, including those not yet found to be garbage,
-// and everything ever allocated.
+// The metrics of package runtime that are read: objects in use, including garbage that was not found yet, and
+// everything ever allocated.
 const (
 	objects = "/memory/classes/heap/objects:bytes"
 	allocs  = "/gc/heap/allocs:bytes"

@@ -8,7 +8,7 @@
 //
 //	func TestUnreachable(t *testing.T) {
 //		if !netns.Alone(t) {
-//			return // has run in a child, whose network is its own
+//			return // has run in a child with its own network
 //		}
 //		here, there := netns.Here(t), netns.New(t)
 //		link := here.Join(there)

@@ -98,8 +98,8 @@ func New(t testing.TB) *Host {
 	return h
 }
 
-// run is the goroutine on whose thread the namespace exists. The thread ends with it, because run never unlocks
-// it.
+// run runs on a goroutine of its own, and the namespace exists on its thread. The thread ends with run, which
+// never unlocks it.
 func (h *Host) run(made chan<- error) {
 	runtime.LockOSThread()
 	defer close(h.dead)

@@ -19,8 +19,8 @@ func Refusing(t testing.TB) string {
 	return addr
 }
 
-// Silent returns the address of a listener whose accept queue is full, so that the kernel
-// drops connects, until the test ends.
+// Silent returns the address of a listener with a full accept queue, so that the kernel drops connects, until
+// the test ends.
 func Silent(t testing.TB) string {
 	t.Helper()
 	fd, addr := bound(t)

@@ -29,8 +29,8 @@ func (m Moving) Read(b []byte) (int, error) {
 	return m.TCPConn.Read(b)
 }
 
-// Account returns the kernel's account of a connection, and of TCP's memory, for the error of a test whose
-// bytes have not come. It shows whether a program neither reads nor writes, or the kernel cannot deliver.
+// Account returns the kernel's account of a connection, and of TCP's memory, for the error of a test that
+// misses bytes. It shows whether a program neither reads nor writes, or the kernel cannot deliver.
 func Account(c syscall.Conn) string {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// A Survivor is a peer whose connection the other side resets. The results of its calls distinguish a reset
+// A Survivor is a peer that gets a reset from the other side. The results of its calls distinguish a reset
 // from an end of file.
 type Survivor struct {
 	Reads, Writes bool

@@ -69,8 +69,8 @@ func missing(t testing.TB, program, pkg string) {
 	t.Skipf("%s is not installed (Debian package %s)", program, pkg)
 }
 
-// Postgres returns the directory of the newest PostgreSQL's programs, of the server and those that Debian keeps
-// beside it, outside of PATH.
+// Postgres returns the directory of the newest PostgreSQL's programs, including the ones that Debian keeps
+// beside the server, outside of PATH.
 func Postgres(t testing.TB) (bin string) {
 	t.Helper()
 	if path, err := exec.LookPath("initdb"); err == nil {

@@ -105,7 +105,7 @@ func dialUntil(addr string, exited <-chan struct{}) {
 	})
 }
 
-// Addr returns an address that nothing listens on, and whose port no other program gets until the test ends: see
+// Addr returns an address that nothing listens on. No other program gets its port until the test ends: see
 // [sockets.Port].
 func Addr(t testing.TB) (addr, host, port string) {
 	t.Helper()
@@ -165,8 +165,8 @@ type Process struct {
 	Name string
 }
 
-// ProcessesIn lists the processes with a working directory in dir or below. It also sees those that have left
-// their parent's session and renamed themselves.
+// ProcessesIn lists the processes with a working directory in dir or below. It also sees processes that have
+// left their parent's session and renamed themselves.
 func ProcessesIn(dir string) []Process {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	var found []Process

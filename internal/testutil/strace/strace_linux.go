@@ -22,7 +22,7 @@ type Counter struct {
 	stop  func() // ends strace and waits for it
 }
 
-// Attach starts counting, all calls or only those with certain names; counting has begun when Attach returns.
+// Attach starts counting, all calls or only calls with certain names; counting has begun when Attach returns.
 // Without strace, or if ptrace(2) is not permitted, the test is skipped, or fails if CI is set.
 func Attach(t testing.TB, pid int, names ...string) *Counter {
 	t.Helper()

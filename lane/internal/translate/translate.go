@@ -160,7 +160,7 @@ func (s *Side) header(t []byte) {
 }
 
 // window converts a window to the other connection's unit. It rounds down, but only 0 becomes 0: with a window
-// of 0 the endpoint would wait for an update that nobody sends.
+// of 0 the endpoint would wait for an update that never comes.
 func (s *Side) window(w uint16) uint16 {
 	n := uint32(w) << s.Scale >> s.Unit
 	switch {

@@ -30,7 +30,7 @@ type parser interface {
 	eof()
 }
 
-// A Session compares the answers of one session. Only one goroutine may use it, and nobody after End.
+// A Session compares the answers of one session. Only one goroutine may use it, and none after End.
 type Session struct {
 	plan     *Plan
 	report   *Report

@@ -105,7 +105,7 @@ func (c *Connection) appendAddresses(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(b, c.Destination.Port())
 }
 
-// putTLVs appends the TLVs: c's own, then those passed on.
+// putTLVs appends the TLVs: c's own, then the ones that are passed on.
 func (c *Connection) putTLVs(w *writer) {
 	if c.ALPN != "" {
 		put(w, TypeALPN, c.ALPN)

@@ -174,7 +174,7 @@ func (s *cardScanner) groupEnds(b []byte, at int, f *found) {
 	}
 }
 
-// cover masks the digits from first on, except the last four read, and those already masked.
+// cover masks the digits from first on, except the last four read, and the digits already masked.
 func (s *cardScanner) cover(b []byte, at int, first uint32, f *found) {
 	d, end := first, s.digits-clearDigits
 	if int32(first-s.from) >= 0 && int32(s.to-first) >= 0 {

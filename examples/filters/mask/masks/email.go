@@ -6,7 +6,7 @@ import "encoding/binary"
 const (
 	maxLocal  = 64
 	maxDomain = 253
-	leastTop  = 2 // letters at the beginning of a label that make the domain one
+	leastTop  = 2 // letters with which a label after the first must begin
 )
 
 // An emailScanner finds addresses: characters of a local part, @, and a domain. A label of the domain after the
@@ -88,7 +88,7 @@ func indexByte(b []byte, c byte) (n int) {
 	return n
 }
 
-// runOf returns how many characters of a local part b ends with, including those before b.
+// runOf returns how many characters of a local part b ends with, including characters before b.
 func (s *emailScanner) runOf(b []byte) int {
 	n := 0
 	for n < min(len(b), maxLocal) && localSet[b[len(b)-1-n]] {

@@ -105,7 +105,7 @@ func lengths(re *syntax.Regexp) (least, most int, err error) {
 	return 0, 0, ErrAssertion
 }
 
-// lengthsOf is lengths for a sequence of expressions, or for alternatives.
+// lengthsOf does what lengths does, for a sequence of expressions, or for alternatives.
 func lengthsOf(re *syntax.Regexp) (least, most int, err error) {
 	if re.Op == syntax.OpAlternate {
 		least = math.MaxInt

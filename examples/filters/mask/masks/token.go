@@ -64,8 +64,8 @@ const (
 // maxPrefix is the length of the longest prefix.
 const maxPrefix = 11
 
-// prefixNext[n][c] has a bit for each prefix whose character n is c, and prefixLast[n] for each prefix of n+1
-// characters.
+// prefixNext[n][c] has a bit for each prefix with c as its character n, and prefixLast[n] for each prefix of
+// n+1 characters.
 var prefixNext, prefixLast = func() (next [maxPrefix][256]uint32, last [maxPrefix]uint32) {
 	for t := range tokens {
 		p := &tokens[t]
