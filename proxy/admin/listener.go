@@ -61,7 +61,7 @@ type Bind struct {
 	Active int64  `json:"active"` // connections accepted at this address
 }
 
-// A Congestion is the congestion control that the file names, and the one that the sockets have.
+// A Congestion is the congestion control that the file names, and the congestion control that the sockets have.
 type Congestion struct {
 	Configured string `json:"configured"` // congestion control in the file
 	// Used is what the kernel reports for a listening socket, or for a new socket of the kind that connects to

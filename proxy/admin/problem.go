@@ -578,8 +578,8 @@ const connecting = "endpoint_connecting"
 // unreachable is the kind of problem of an endpoint that takes clients, if the last connection to it failed.
 const unreachable = "endpoint_unreachable"
 
-// unreachableFor is how long such a failure is a problem: while nobody uses the endpoint, nothing would show that it is
-// over. The last failure stays in the status, with its age.
+// unreachableFor is how long such a failure is a problem: while nobody uses the endpoint, nothing would show that the
+// failure is over. The last failure stays in the status, with its age.
 const unreachableFor = time.Minute
 
 // unresolved is the kind of problem of an endpoint with a name that does not resolve.

@@ -82,7 +82,8 @@ type Status struct {
 	RemovedWaiting map[string]int64 `json:"removed_waiting,omitempty"`
 	// RemovedSessions counts the sessions of upstreams no longer in the configuration, by upstream.
 	RemovedSessions map[string]int64 `json:"removed_sessions,omitempty"`
-	// RemovedUntil is when the last of these sessions is reset, by upstream. Left out for upstreams whose sessions go on.
+	// RemovedUntil is when the last of these sessions is reset, by upstream. Left out for upstreams with sessions that
+	// go on.
 	RemovedUntil map[string]time.Time `json:"removed_until,omitempty"`
 	// ClosedListeners has the sessions of listeners that were removed or drained, or have left an address, by listener.
 	ClosedListeners map[string]Closed `json:"closed_listeners,omitempty"`

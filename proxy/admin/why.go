@@ -41,8 +41,8 @@ type Why struct {
 	// are the clients that wait for it.
 	Waiting int64 `json:"waiting,omitempty"`
 	// Verdict is the cause that has kept these sessions waiting the longest, if it took a tenth of the time of some
-	// endpoint's sessions or more. A client that sends nothing keeps nobody waiting. Otherwise Verdict is the cause
-	// with the largest share. Without sessions it is [NoVerdict]. Shares are the parts of the sessions' time by cause:
+	// endpoint's sessions or more. A client that sends nothing is no such cause. Otherwise Verdict is the cause with
+	// the largest share. Without sessions it is [NoVerdict]. Shares are the parts of the sessions' time by cause:
 	// client, client_network, endpoint, endpoint_network, proxy, limit, idle, unknown.
 	Verdict string             `json:"verdict"`
 	Shares  map[string]float64 `json:"shares"`

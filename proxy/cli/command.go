@@ -37,8 +37,8 @@ const (
 
 	ExitGoOn = 3 // sessions end: some of the selected sessions continue
 
-	// ExitPipe is the exit code of a command whose reader is gone, such as head(1). Shells report this code for
-	// SIGPIPE, which ends other programs in this case.
+	// ExitPipe is the exit code of a command if the reader of its output, such as head(1), is gone. Shells report this
+	// code for SIGPIPE, which ends other programs in this case.
 	ExitPipe = 128 + int(syscall.SIGPIPE)
 )
 

@@ -54,7 +54,7 @@ func (k *checker) upstream(u *Upstream) {
 	}
 }
 
-// misnamed complains of an endpoint whose name is the address of another one. A command that is given this text means the
+// misnamed complains of an endpoint with a name that is another endpoint's address. Commands take this text for the
 // name, even if the operator means the address.
 func (k *checker) misnamed(list []Endpoint) {
 	at := make(map[string]*Endpoint, len(list))

@@ -24,7 +24,7 @@ type decoder struct {
 	here     place   // current value
 	read     func(path string, most int) ([]byte, error)
 	mode     func(path string) (fs.FileMode, error)
-	isLocal  func(addr netip.Addr) bool                      // reports an address of this machine
+	isLocal  func(addr netip.Addr) bool                      // reports whether this machine has an address
 	reaches  func(addr netip.Addr) bool                      // reports whether a connection to it ends on this machine
 	cpus     func() (topology.Set, error)                    // of this machine
 	nodes    func() (topology.Set, error)                    // NUMA nodes of this machine
@@ -216,7 +216,7 @@ func (d *decoder) merge(o *object, v reflect.Value, m *yaml.Node, seen *written,
 func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	t := target(n)
 	at := d.src.at(n)
-	if f.list || f.optional { // object and value mark the others
+	if f.list || f.optional { // object and value record the places of other fields
 		d.places[v.Addr().Interface()] = at
 	}
 	switch {

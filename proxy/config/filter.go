@@ -242,7 +242,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 // loadTime limits how long loading a module may take.
 const loadTime = 30 * time.Second
 
-// loading loads a module with its settings, but interpreted, which starts sooner.
+// loading loads a module with its settings. The module is interpreted, because this starts sooner.
 func loading[M interface{ Close() }](load func(ctx context.Context) (M, error)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
 	defer cancel()

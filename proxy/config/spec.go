@@ -16,7 +16,7 @@ type object struct {
 	shorthand *field        // field that a scalar sets instead of the mapping
 	template  reflect.Value // with all defaults; sections that are on by default are missing
 	sections  []*field      // the sections that are on by default
-	size      int           // bytes, with these sections
+	size      int           // in bytes, with the sections that are on by default
 }
 
 // A field describes a key.
@@ -29,7 +29,7 @@ type field struct {
 	example  string
 	without  string // how to write a section that does nothing
 	dflt     string // as it is written; words for a list
-	shown    string // text of the default in form, if it differs from dflt
+	shown    string // text of the default as form shows it, if it differs from dflt
 	hasDflt  bool
 	enum     []string
 	bounds   []bounds // one, or one per element

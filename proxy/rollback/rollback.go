@@ -92,7 +92,7 @@ func (k *Keeper[T]) Close() {
 	})
 }
 
-// stay ends the wait of a pending change, which nothing rolls back any more. The caller holds the turn.
+// stay ends the wait of a pending change: from now on nothing rolls it back. The caller holds the turn.
 func (k *Keeper[T]) stay() {
 	k.mu.Lock()
 	was := k.pending
@@ -390,7 +390,7 @@ type pending struct {
 	bound  *Bound // nil without one
 	over   chan struct{}
 
-	// Set before others know of the change.
+	// Set before other goroutines know of the change.
 	until time.Time
 	count func() int64 // reads the bound's counter
 	base  int64        // value of the counter at the change

@@ -479,7 +479,8 @@ func answers(address string) bool {
 	return err == nil
 }
 
-// processOf returns the penstock run process with a configuration, other than this process, and its user, as far as this user can see, or 0.
+// processOf returns another penstock run process that has a configuration, and the user of that process. It returns 0
+// if this user sees none.
 func processOf(proc, path string) (pid int, uid uint32) {
 	path = absolute(path)
 	for of := range runs(proc) {
@@ -700,7 +701,7 @@ func socketName(path string) string {
 	return fmt.Sprintf("%.20s-%x.sock", base, sum[:4])
 }
 
-// privateAddress returns the admin address of a process whose configuration has none.
+// privateAddress returns the admin address of a process without one in its configuration.
 func privateAddress(env config.Env, path string) (string, error) {
 	dir, err := privateDirectory(env, serviceDirectory)
 	if err == nil {

@@ -57,7 +57,7 @@ type daemon struct {
 	measured measured
 
 	turn        chan struct{} // holds a token while a goroutine reads the configuration and applies it
-	looks       chan struct{} // the same for a goroutine that only looks at the configuration
+	looks       chan struct{} // holds a token while a goroutine only looks at the configuration
 	keeper      *rollback.Keeper[*config.Config]
 	read        *config.Config // the last configuration read, in force or not. Belongs to the holder of turn
 	next        *readFile      // the file that is being applied. Belongs to the holder of turn

@@ -299,8 +299,8 @@ func giveBack() func() {
 	}
 }
 
-// packed keeps a configuration that is not in force as text, which takes at most a tenth of the memory. It is for the
-// keeper.
+// packed keeps a configuration that is not in force as text, which takes at most a tenth of the memory. The keeper
+// calls it.
 func packed(cfg *config.Config) func() (*config.Config, error) {
 	if kept := cfg.Keep(); kept != nil {
 		return kept.Load

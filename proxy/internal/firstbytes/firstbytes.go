@@ -17,8 +17,8 @@ import (
 // A Protocol is a protocol that clients are recognised by.
 type Protocol uint8
 
-// The protocols, and two kinds of clients whose bytes show none. Silence is for clients that wait for the server to
-// speak first: this shows by time, not by bytes.
+// The protocols, and two kinds of clients with bytes that show no protocol. Silence is for clients that wait for the
+// server to speak first: this shows by time, not by bytes.
 const (
 	TLS      Protocol = iota
 	HTTP1             // HTTP/1.0 and HTTP/1.1
@@ -28,8 +28,8 @@ const (
 	Redis             // RESP, and some inline commands
 	Silence
 
-	// MalformedTLS is for clients whose bytes begin like TLS but are not a valid ClientHello. Whether they speak TLS
-	// is in doubt.
+	// MalformedTLS is for clients with bytes that begin like TLS but are not a valid ClientHello. Whether they speak
+	// TLS is in doubt.
 	MalformedTLS
 
 	Protocols // the number of protocols

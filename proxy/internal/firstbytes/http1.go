@@ -68,8 +68,8 @@ func isSpace(c byte) bool {
 	return c == ' ' || '\t' <= c && c <= '\r' || 0x1c <= c && c <= 0x1f || c == 0x85 || c == 0xa0
 }
 
-// unless notes that the client does not speak HTTP/1 if it speaks one of the other protocols, which may not be known
-// yet, and that it is in doubt otherwise.
+// unless leaves HTTP/1 open until it is known whether the client speaks one of the other protocols. If so, the client
+// does not speak HTTP/1. Otherwise HTTP/1 is in doubt.
 func (f *Facts) unless(others Set) { f.others = others | SetOf(Silence) }
 
 // settle decides what unless has noted.

@@ -28,8 +28,9 @@ type Route struct {
 	// ALPN are protocols. The client must have offered one of them.
 	ALPN []string
 
-	// Users and Databases are for clients whose PostgreSQL negotiation is answered: the client must log in as one of
-	// the users, and to one of the databases. Unlike User and Database they need none of its first bytes.
+	// Users and Databases are for listeners that answer the PostgreSQL negotiation of their clients: the client must
+	// log in as one of the users, and to one of the databases. Unlike User and Database they need none of the client's
+	// first bytes.
 	Users, Databases []string
 
 	// Source are rules about the client's address or user. One of them must match.

@@ -99,7 +99,7 @@ func (d *datagrams) send(b []byte) {
 }
 
 // again reports whether to send a datagram once more: another process may have taken over the receiver's unix socket.
-// An error of UDP belongs to an earlier datagram (udp(7)), which was lost but counted as written. To make up for that,
+// An error of UDP means that an earlier datagram was lost (udp(7)), but it was counted as written. To make up for that,
 // this datagram is counted as dropped.
 func (d *datagrams) again() bool {
 	if _, udp := d.address.(*net.UDPAddr); udp {

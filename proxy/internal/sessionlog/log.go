@@ -24,7 +24,7 @@ type Config struct {
 	// Now is the loops' clock.
 	Now func() int64
 	// Report is called by the log's goroutine after losses and errors, at most every ten seconds. It gets the number of
-	// lines dropped since the last call, and the last error. A call with neither says that lines are written again
+	// lines dropped since the last call, and the last error. A call with 0 and nil says that lines are written again
 	// after an error. Report may be nil.
 	Report func(dropped int64, err error)
 }
@@ -36,7 +36,7 @@ const Slots = 1024
 type Log struct {
 	cfg    Config
 	wall   func(clock int64) time.Time
-	queues []queue       // of each loop, then one of all others
+	queues []queue       // one for each loop, then one for all other goroutines
 	some   chan struct{} // a queue that was empty has an event
 	urgent chan struct{} // a queue is half full, or there is a change
 	done   chan struct{} // closed when the writer has ended
@@ -66,8 +66,8 @@ type Failure struct {
 // taken a line since.
 func (l *Log) Failed() *Failure { return l.failed.Load() }
 
-// Waits returns since when lines wait and the destination takes none, on the loops' clock, or 0 if none wait. It
-// also knows while the writer hangs in a call, which nobody else reports.
+// Waits returns since when lines wait and the destination takes none, on the loops' clock, or 0 if none wait. It knows
+// this even while the writer hangs in a call and reports nothing.
 func (l *Log) Waits() (since int64) { return l.waits.Load() }
 
 type queue struct {

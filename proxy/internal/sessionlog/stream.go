@@ -30,10 +30,10 @@ type stream struct {
 	pending []byte        // lines that are not written yet
 	ends    []int         // where each line ends in pending
 	given   int           // bytes of pending that the writer has got
-	base    int64         // bytes that the writer had written before these
+	base    int64         // bytes that the writer had written before the given ones
 	torn    bool          // pending begins with the rest of a line
 	cut     bool          // the file ends in the middle of a line
-	astray  error         // why the path could not be opened; until it is, lines go to the old file, if that has a name
+	astray  error         // why the path could not be opened; until it can be opened, lines go to the old file, if that still has a name
 
 	written, dropped int64
 	err              error
@@ -203,7 +203,7 @@ func (s *stream) add(line []byte, _ *Event) {
 	s.ends = append(s.ends, len(s.pending))
 }
 
-// flush writes the pending lines with one gathered write. A pipe gets several writes, each of which it takes whole.
+// flush writes the pending lines with one gathered write. A pipe gets several writes, and takes each of them whole.
 // Lines that are not taken stay pending as long as there is room.
 func (s *stream) flush() {
 	if len(s.ends) > 0 && s.path != "" && s.fd >= 0 {

@@ -31,8 +31,8 @@ type Conn struct {
 // firstSize is the most bytes that Await reads; the rest of a record waits in crypto/tls.
 const firstSize = 4096
 
-// Await waits until the peer has sent a byte, which the next Read returns. Its error is Read's. It must not be called
-// again.
+// Await waits until the peer has sent a byte, and keeps the byte for the next Read. It fails as Read does, and must not
+// be called again.
 func (c *Conn) Await() error {
 	b := make([]byte, firstSize)
 	n, err := c.Read(b)
