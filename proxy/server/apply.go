@@ -28,7 +28,6 @@ type change struct {
 	kept       map[*listenSocket]bool // sockets in force that are kept; nil until computed
 	reusePort  []*listenSocket        // reuse-port sockets that this change gives up; another process may still hold their address
 	successors []*listenSocket        // sockets bound beside the sockets in reusePort; they listen once everything is prepared
-	own        *ownAddresses          // addresses of the configuration in force; nil until computed
 	undo       []func()               // called in reverse order if the preparation fails
 	commits    []func()               // changes to parts that stay, run when nothing can fail any more
 }

@@ -45,7 +45,7 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 		return
 	}
 	u.found, u.answered = found, true
-	um.takeFound(u, um.newOwnAddresses())
+	um.takeFound(u)
 }
 
 // keptAnswers is the least number of answers to keep; answerAge is how long after its use an answer may come back.
@@ -90,25 +90,12 @@ func (a *lastAnswer) of(u *config.Upstream) bool {
 	return a.upstream == u.Name && a.origin.SameOrigin(u.Discover)
 }
 
-// fit returns the endpoints that an upstream's source has found, except endpoints that lead back into this process.
-// For this it takes the addresses at which the process listens now, not the addresses of the next configuration.
-func (um *upstreamManager) fit(c *change, u *upstream) []discovery.Endpoint {
-	if um.cfg == nil || len(u.found) == 0 {
-		return u.found
-	}
-	if c.own == nil {
-		c.own = um.newOwnAddresses()
-	}
-	fit, _ := c.own.fit(u.cfg.Name, u.found)
-	return fit
-}
-
 // takeFound brings the endpoints that an upstream's source has found into use, except addresses
 // that lead back into the process.
-func (um *upstreamManager) takeFound(u *upstream, in *ownAddresses) {
+func (um *upstreamManager) takeFound(u *upstream) {
 	name, before := u.cfg.Name, u.refused
 	var fit []discovery.Endpoint
-	fit, u.refused = in.fit(name, u.found)
+	fit, u.refused = um.circles.fit(name, u.found)
 	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
 		um.log.Warn("some discovered endpoints are not used", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
 	}

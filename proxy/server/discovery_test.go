@@ -16,7 +16,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // A zone holds the records of a name server on loopback.
@@ -327,13 +326,7 @@ upstreams:
 func TestCircleByName(t *testing.T) {
 	t.Parallel()
 
-	name, err := os.Hostname()
-	must(t, err)
-	ips, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip", name)
-	if err != nil || len(ips) == 0 || !ips[0].IsLoopback() && !sockopt.Local()(ips[0]) {
-		t.Skipf("needs a name of this machine: %s is %v, %v", name, ips, err)
-	}
-	port := sockets.Port(t)
+	name, port := hostName(t), sockets.Port(t)
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: ":%s", upstream: u}]
 upstreams: [{name: u, endpoints: ["%s:%s"], health_check: off, queue: {hold: 100ms}}]`, port, name, port))

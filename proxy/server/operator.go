@@ -110,7 +110,7 @@ func (r *registry) listed(u *upstream) specs {
 	if u.cfg.Discover == nil || len(u.found) == 0 {
 		return specsOf(u.cfg, nil)
 	}
-	fit, _ := r.newOwnAddresses().fit(u.cfg.Name, u.found)
+	fit, _ := r.circles.fit(u.cfg.Name, u.found)
 	return specsOf(u.cfg, fit)
 }
 
@@ -182,7 +182,7 @@ func (h *endpointChanges) admit(u *upstream, e *config.Endpoint) error {
 	if err := h.cfg.Admit(u.cfg.Name, e); err != nil {
 		return err
 	}
-	if why := h.newOwnAddresses().refuse(u.cfg.Name, e.Address.String()); why != "" {
+	if why := h.circles.refuse(u.cfg.Name, e.Address.String()); why != "" {
 		return fmt.Errorf("%s: write another address", why)
 	}
 	return nil

@@ -3,44 +3,77 @@ package server
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
-// An ownAddresses holds the addresses at which this process listens at a moment. An endpoint at
-// such an address may send clients in a circle, and a single client in a circle uses up all
-// connections of the process.
+// An ownAddresses has the addresses at which this process listens, and where its listeners and upstreams lead. It is
+// immutable.
 type ownAddresses struct {
-	of    *registry // the server's mu is held
-	ports map[uint16][]arrival
-	paths map[string]string // listeners by unix socket
-	local func(netip.Addr) bool
+	ports     map[uint16][]arrival
+	paths     map[string]arrival // unix sockets by [sockopt.Address.Place]
+	bound     map[string]arrival // unix sockets by the name that the kernel has for them
+	passed    bool               // systemd has passed some of the unix sockets
+	listeners map[string][]string
+	upstreams map[string]way
 }
 
 // An arrival is an address of a listener. An unspecified IP stands for every address of its family.
 type arrival struct {
 	ip       netip.Addr
 	listener string // "": the admin interface, or the address of the metrics
+	passed   bool   // by systemd: the loader of the configuration does not know the address
+}
+
+// A way is where an upstream's clients go.
+type way struct {
+	router   *router.Upstream
+	fallback string // "": none
 }
 
 func (r *registry) newOwnAddresses() *ownAddresses {
-	in := &ownAddresses{of: r, ports: make(map[uint16][]arrival), paths: make(map[string]string), local: sockopt.Local()}
+	in := &ownAddresses{
+		ports: make(map[uint16][]arrival), paths: make(map[string]arrival), bound: make(map[string]arrival),
+		listeners: make(map[string][]string, len(r.listeners)), upstreams: make(map[string]way, len(r.cfg.Upstreams)),
+	}
 	for _, socket := range r.binds {
-		if !socket.listener.TCP() {
-			in.paths[place(socket.listener.Addr())] = socket.owner
+		ln := socket.listener
+		of := arrival{listener: socket.owner, passed: ln.Passed()}
+		if !ln.TCP() {
+			in.addPath(ln.Addr(), of)
 		}
-		for _, at := range socket.listener.Own() {
-			in.ports[at.Port()] = append(in.ports[at.Port()], arrival{sockopt.Canonical(at.Addr()), socket.owner})
+		for _, at := range ln.Own() {
+			of.ip = sockopt.Canonical(at.Addr())
+			in.ports[at.Port()] = append(in.ports[at.Port()], of)
 		}
 	}
 	for _, at := range r.ownBinds() {
 		in.addOwn(at)
+	}
+	for name, l := range r.listeners {
+		in.listeners[name] = destinations(l.cfg)
+	}
+	for _, cfg := range r.cfg.Upstreams {
+		to := way{router: r.upstreams[cfg.Name].router}
+		if cfg.Fallback != nil {
+			to.fallback = cfg.Fallback.Upstream
+		}
+		in.upstreams[cfg.Name] = to
 	}
 	return in
 }
@@ -56,9 +89,15 @@ func (r *registry) ownBinds() (list []sockopt.Address) {
 	return list
 }
 
+func (in *ownAddresses) addPath(address string, of arrival) {
+	in.paths[place(address)] = of
+	in.bound[strings.TrimPrefix(address, "unix:")] = of
+	in.passed = in.passed || of.passed
+}
+
 func (in *ownAddresses) addOwn(at sockopt.Address) {
 	if at.Network == "unix" {
-		in.paths[at.Place()] = ""
+		in.addPath("unix:"+at.Name, arrival{})
 		return
 	}
 	host, port, ok := hostPort(at.Name)
@@ -70,7 +109,7 @@ func (in *ownAddresses) addOwn(at sockopt.Address) {
 		ips = []netip.Addr{sockopt.Canonical(ip)}
 	}
 	for _, ip := range ips {
-		in.ports[port] = append(in.ports[port], arrival{ip, ""})
+		in.ports[port] = append(in.ports[port], arrival{ip: ip})
 	}
 }
 
@@ -79,37 +118,6 @@ func hostPort(name string) (host string, port uint16, ok bool) {
 	host, text, err := net.SplitHostPort(name)
 	n, bad := strconv.ParseUint(text, 10, 16)
 	return host, uint16(n), err == nil && bad == nil
-}
-
-// listens returns the listener at an address. Names other than localhost have none: they are
-// resolved when a client comes.
-func (in *ownAddresses) listens(address string) (listener string, ok bool) {
-	at, err := sockopt.Parse(address)
-	if err != nil {
-		return "", false
-	}
-	if at.Network == "unix" {
-		listener, ok = in.paths[at.Place()]
-		return listener, ok
-	}
-	host, port, ok := hostPort(at.Name)
-	if !ok {
-		return "", false
-	}
-	ip, err := netip.ParseAddr(host)
-	if sockopt.Localhost(host) {
-		ip, err = netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
-	}
-	if err != nil {
-		return "", false
-	}
-	ip = sockopt.Canonical(ip)
-	for _, a := range in.ports[port] {
-		if a.ip == ip || a.ip.Is4() == ip.Is4() && (a.ip.IsUnspecified() && in.local(ip) || ip.IsUnspecified() && a.ip.IsLoopback()) {
-			return a.listener, true
-		}
-	}
-	return "", false
 }
 
 // place returns [sockopt.Address.Place] of a listener's address in the configuration.
@@ -121,65 +129,214 @@ func place(address string) string {
 	return at.Place()
 }
 
+// circles finds endpoints that send clients in a circle through this process: a single client in a circle uses up all
+// connections. It is safe for concurrent use, and does not wait for a change of the configuration.
+type circles struct {
+	now func() int64
+	own atomic.Pointer[ownAddresses] // nil before the first configuration
+
+	mu    sync.Mutex
+	edges map[string]map[string]*edge // from an upstream to a listener
+	known map[netip.Addr]int          // how often the kernel's answer still counts; ofMachine: the address is of this machine
+	since int64                       // when the first of known was asked
+}
+
+// An edge was met by a client who connected. It counts for edgeTime: edges to which names, links or routes lead are known
+// only then, and several of them form a circle together.
+type edge struct {
+	met, judged int64
+	in          *ownAddresses // under which it was judged
+}
+
+const (
+	edgeTime  = 10 * time.Second
+	judgeTime = time.Second // for which an edge, or the kernel's answer about an address, is not asked again
+	mostKnown = 1024
+	ofMachine = -1
+	// otherUses is how many connects believe that an address is of another machine: if it has just become this machine's, a
+	// client in a circle becomes no more clients than that.
+	otherUses = 16
+)
+
+// local reports whether a connection to an address ends on this machine. c.mu is held.
+func (c *circles) local(ip netip.Addr) bool {
+	if ip.IsLoopback() || ip.IsUnspecified() {
+		return true
+	}
+	if now := c.now(); c.known == nil || now-c.since > int64(judgeTime) || len(c.known) >= mostKnown {
+		c.known, c.since = make(map[netip.Addr]int), now
+	}
+	left := c.known[ip]
+	if left == 0 {
+		left = otherUses
+		if is, err := sys.LocalRoute(ip); is && err == nil {
+			left = ofMachine
+		}
+	}
+	c.known[ip] = max(left-1, ofMachine)
+	return left == ofMachine
+}
+
+// listens returns where a connection to an address arrives in this process. Links are not followed. c.mu is held.
+func (c *circles) listens(in *ownAddresses, at loop.Address) (to arrival, ok bool) {
+	if at.Path != "" {
+		to, ok = in.bound[at.Path]
+		return to, ok
+	}
+	list := in.ports[at.AddrPort.Port()]
+	if len(list) == 0 {
+		return arrival{}, false
+	}
+	ip := sockopt.Canonical(at.AddrPort.Addr())
+	i := slices.IndexFunc(list, func(a arrival) bool { return a.ip == ip })
+	if i < 0 {
+		i = slices.IndexFunc(list, func(a arrival) bool {
+			return a.ip.Is4() == ip.Is4() && (a.ip.IsUnspecified() && c.local(ip) || ip.IsUnspecified() && a.ip.IsLoopback())
+		})
+	}
+	if i < 0 {
+		return arrival{}, false
+	}
+	return list[i], true
+}
+
 // refuse returns why an address cannot be an endpoint of an upstream; "": it can. Other listeners
-// may be endpoints if none of their routes leads back to the upstream.
-func (in *ownAddresses) refuse(upstream, address string) string {
-	listener, ok := in.listens(address)
-	switch {
-	case !ok:
+// may be endpoints if none of their routes leads back to the upstream. Names other than localhost are
+// resolved when a client comes.
+func (c *circles) refuse(upstream, address string) string {
+	in := c.own.Load()
+	at, err := sockopt.Parse(address)
+	if err != nil || in == nil {
 		return ""
+	}
+	var to arrival
+	var ok bool
+	if at.Network == "unix" {
+		to, ok = in.paths[at.Place()]
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if host, port, tcp := hostPort(at.Name); at.Network != "unix" && tcp {
+		if sockopt.Localhost(host) {
+			host = "127.0.0.1"
+		}
+		if ip, err := netip.ParseAddr(host); err == nil {
+			to, ok = c.listens(in, loop.Address{AddrPort: netip.AddrPortFrom(ip, port)})
+		}
+	}
+	if !ok {
+		return ""
+	}
+	return c.why(in, upstream, address, to.listener)
+}
+
+// why returns why an upstream cannot have an address at which a listener listens, or "". c.mu is held.
+func (c *circles) why(in *ownAddresses, upstream, address, listener string) string {
+	switch {
 	case listener == "":
 		return address + " is the address of the admin API or of the metrics"
-	case in.leads(listener, upstream, make(map[string]bool)):
+	case c.leads(in, listener, upstream, make(map[string]bool)):
 		return fmt.Sprintf("%s is the listener %s, which leads to this upstream: connections would go in a circle", address, listener)
 	}
 	return ""
 }
 
-// circle implements [router.ListenerConfig].Circle. Only addresses of this machine with a port at which this process listens
-// take the lock, which a change may hold for seconds.
-func (lm *listenerManager) circle(upstream string, at netip.AddrPort) error {
-	if !lm.view.Load().ports[at.Port()] || !at.Addr().IsLoopback() && !sockopt.Local()(at.Addr()) {
+// circle implements [router.ListenerConfig].Circle. An address that the file names as a listener's is not refused: the
+// loader has looked for circles, and knows the conditions of routes. It is part of the circles that other addresses close.
+func (c *circles) circle(upstream string, at loop.Address, name bool, fd int) error {
+	in := c.own.Load()
+	if in == nil || at.Path == "" && in.ports[at.AddrPort.Port()] == nil {
 		return nil
 	}
-	lm.mu.Lock()
-	defer lm.mu.Unlock()
-	if why := lm.newOwnAddresses().refuse(upstream, at.String()); why != "" {
+	reached, text := at, at.AddrPort.String()
+	if at.Path != "" {
+		text = "unix:" + at.Path
+		peer, err := sys.PeerCredentials(fd)
+		if err != nil || int(peer.PID) != os.Getpid() && !in.passed {
+			return nil
+		}
+		is, err := sys.PeerName(fd)
+		if err != nil {
+			return nil
+		}
+		reached.Path = is.Path
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to, ok := c.listens(in, reached)
+	if !ok {
+		return nil
+	}
+	ip := at.AddrPort.Addr()
+	written := !name && (ip.IsLoopback() || ip.IsUnspecified() || sockopt.Canonical(ip) == to.ip)
+	if at.Path != "" {
+		written = at.Path == reached.Path
+	}
+	if written && !to.passed && to.listener != "" {
+		return nil
+	}
+	now, before := c.now(), c.edges[upstream][to.listener]
+	if before != nil && before.in == in && now-before.judged < int64(judgeTime) {
+		before.met = now
+		return nil
+	}
+	if why := c.why(in, upstream, text, to.listener); why != "" {
+		delete(c.edges[upstream], to.listener)
 		return errors.New(why)
 	}
+	c.keep(upstream, to.listener, &edge{met: now, judged: now, in: in})
 	return nil
 }
 
+// keep notes an edge, and forgets the ones that no longer count. c.mu is held.
+func (c *circles) keep(upstream, listener string, e *edge) {
+	for from, edges := range c.edges {
+		maps.DeleteFunc(edges, func(_ string, old *edge) bool { return !old.counts(e.met) })
+		if len(edges) == 0 {
+			delete(c.edges, from)
+		}
+	}
+	if c.edges == nil {
+		c.edges = make(map[string]map[string]*edge)
+	}
+	if c.edges[upstream] == nil {
+		c.edges[upstream] = make(map[string]*edge)
+	}
+	c.edges[upstream][listener] = e
+}
+
+func (e *edge) counts(now int64) bool { return now-e.met < int64(edgeTime) }
+
 // leads reports whether a client of a listener may get to an upstream. seen holds the listeners and upstreams seen so far.
-func (in *ownAddresses) leads(listener, upstream string, seen map[string]bool) bool {
-	l := in.of.listeners[listener]
-	if l == nil || seen["listener "+listener] {
+// c.mu is held.
+func (c *circles) leads(in *ownAddresses, listener, upstream string, seen map[string]bool) bool {
+	if seen["listener "+listener] {
 		return false
 	}
 	seen["listener "+listener] = true
-	for _, name := range destinations(l.cfg) {
-		if in.passes(name, upstream, seen) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(in.listeners[listener], func(name string) bool { return c.passes(in, name, upstream, seen) })
 }
 
-// passes reports whether a client of the upstream name may get to upstream.
-func (in *ownAddresses) passes(name, upstream string, seen map[string]bool) bool {
+// passes reports whether a client of the upstream name may get to upstream. c.mu is held.
+func (c *circles) passes(in *ownAddresses, name, upstream string, seen map[string]bool) bool {
 	if name == upstream {
 		return true
 	}
-	u := in.of.upstreams[name]
-	if u == nil || seen["upstream "+name] {
+	u := in.upstreams[name]
+	if u.router == nil || seen["upstream "+name] {
 		return false
 	}
 	seen["upstream "+name] = true
-	if f := u.cfg.Fallback; f != nil && f.Upstream != "" && in.passes(f.Upstream, upstream, seen) {
+	if u.fallback != "" && c.passes(in, u.fallback, upstream, seen) {
 		return true
 	}
-	for _, m := range u.order {
-		if l, ok := in.listens(m.spec.Address); ok && in.leads(l, upstream, seen) {
+	for listener, e := range c.edges[name] {
+		if e.counts(c.now()) && c.leads(in, listener, upstream, seen) {
+			return true
+		}
+	}
+	for at := range u.router.Addresses() {
+		if to, ok := c.listens(in, at); ok && c.leads(in, to.listener, upstream, seen) {
 			return true
 		}
 	}
@@ -198,9 +355,9 @@ func destinations(l *config.Listener) []string {
 }
 
 // fit returns the endpoints in found that an upstream may have, and why it may not have the others.
-func (in *ownAddresses) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
+func (c *circles) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
 	for i := range found {
-		why := in.refuse(upstream, found[i].Address)
+		why := c.refuse(upstream, found[i].Address)
 		if why == "" {
 			fit = append(fit, found[i])
 			continue
@@ -216,16 +373,12 @@ func (in *ownAddresses) fit(upstream string, found []discovery.Endpoint) (fit []
 // reconsider looks again at the endpoints that sources have found, because listeners have changed:
 // an endpoint may lead back into the process now, or no longer.
 func (um *upstreamManager) reconsider() {
-	var in *ownAddresses
 	for _, u := range um.upstreams {
 		if u.source == nil || !u.answered {
 			continue
 		}
-		if in == nil {
-			in = um.newOwnAddresses()
-		}
-		if _, refused := in.fit(u.cfg.Name, u.found); !slices.Equal(refused, u.refused) {
-			um.takeFound(u, in)
+		if _, refused := um.circles.fit(u.cfg.Name, u.found); !slices.Equal(refused, u.refused) {
+			um.takeFound(u)
 		}
 	}
 }

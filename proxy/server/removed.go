@@ -23,6 +23,7 @@ type registry struct {
 	upstreams map[string]*upstream
 	binds     binds // listening sockets
 	removed   removed
+	circles   *circles // it has its own lock
 }
 
 // removed holds the parts that the configuration no longer names, each as long as it has clients,

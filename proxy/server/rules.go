@@ -170,14 +170,13 @@ func (socket *listenSocket) hasPartOf(o *listenSocket) bool {
 // A view is the present state, for readers that must not wait.
 type view struct {
 	addresses  []netip.AddrPort                 // of the listeners
-	ports      map[uint16]bool                  // of the listeners, the admin API and the metrics
 	listenings map[string][]*worker.Listening   // by listener
 	sockets    []*listenSocket                  // that are not given up
 	states     map[string]*router.ListenerState // by listener
 }
 
 func (s *sockets) refreshView() {
-	v := &view{ports: make(map[uint16]bool), listenings: make(map[string][]*worker.Listening), states: make(map[string]*router.ListenerState, len(s.listeners))}
+	v := &view{listenings: make(map[string][]*worker.Listening), states: make(map[string]*router.ListenerState, len(s.listeners))}
 	for name, l := range s.listeners {
 		v.states[name] = l.state
 		for _, key := range l.keys {
@@ -190,18 +189,11 @@ func (s *sockets) refreshView() {
 			v.addresses = append(v.addresses, socket.listener.Own()...)
 		}
 	}
-	for _, at := range v.addresses {
-		v.ports[at.Port()] = true
-	}
-	for _, at := range s.ownBinds() {
-		if _, port, ok := hostPort(at.Name); ok {
-			v.ports[port] = true
-		}
-	}
 	for _, socket := range s.removed.replaced() {
 		v.listenings[socket.owner] = append(v.listenings[socket.owner], socket.listening)
 	}
 	s.view.Store(v)
+	s.circles.own.Store(s.newOwnAddresses())
 }
 
 // listensOn reports whether this process listens on an address, so that a connection to the address would come back. A

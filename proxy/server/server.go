@@ -123,6 +123,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		clock: newClock(time.Now), options: o, log: log, lines: monitor.NewLines(log), files: tlsterm.NewFiles(&tlsterm.FilesConfig{Report: logFiles(log)}),
 		tls: tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes), cpu: cpuwait.NewMeter(),
 	}}
+	s.circles = &circles{now: s.now}
 	s.tasks.begin()
 	s.cut, s.cutNow = context.WithCancel(context.Background())
 	s.cpu.Look(s.now())

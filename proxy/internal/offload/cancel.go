@@ -16,7 +16,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
-	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 const (
@@ -155,7 +154,7 @@ func dialCancel(ctx context.Context, to *router.CancelTarget) (net.Conn, error) 
 		} else if to.Snapshot.Source.IsValid() {
 			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(to.Snapshot.Source, 0))
 		}
-		conn, err := sockopt.Dial(ctx, d, network, address)
+		conn, err := dial(ctx, d, network, address, func(fd int) error { return to.Circle(at, fd) })
 		if err == nil {
 			return conn, nil
 		}

@@ -4,6 +4,7 @@
 package offload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -321,7 +322,7 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 	} else if step.Source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(step.Source, 0))
 	}
-	conn, err := sockopt.Dial(ctx, d, network, address)
+	conn, err := dial(ctx, d, network, address, search.Circle)
 	if err != nil {
 		return nil, err
 	}
@@ -370,6 +371,28 @@ func within(ctx context.Context, endpoint net.Conn, do func() error) error {
 		err = context.Cause(ctx)
 	}
 	return err
+}
+
+// dial connects unless circle, which is [worker.Search].Circle, returns an error.
+func dial(ctx context.Context, d *net.Dialer, network, address string, circle func(fd int) error) (net.Conn, error) {
+	if err := circle(-1); err != nil {
+		return nil, err
+	}
+	conn, err := sockopt.Dial(ctx, d, network, address)
+	if err != nil || network != "unix" {
+		return conn, err
+	}
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err == nil {
+		var back error
+		err = raw.Control(func(fd uintptr) { back = circle(int(fd)) })
+		err = cmp.Or(back, err)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
 }
 
 // secure starts TLS with an endpoint if its upstream has TLS. After an error the caller closes conn.

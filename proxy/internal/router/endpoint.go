@@ -1,7 +1,6 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -16,7 +15,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
-	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -45,8 +43,9 @@ type Endpoint struct {
 	sample          sample
 	answers         health.Answers
 	trials          trials
-	lastFailure     atomic.Pointer[Failure] // nil: there was none
-	failed          atomic.Bool             // the last failure is not over
+	lastFailure     atomic.Pointer[Failure]  // nil: there was none
+	failed          atomic.Bool              // the last failure is not over
+	circular        atomic.Pointer[circular] // the last one; nil: there was none
 	unserved        streak
 	connecting      streak       // clients that have waited for a connection for a second or more: at least their first segment was not answered
 	resortsUnserved atomic.Int64 // last resorts since it last served a client; see vain
@@ -398,29 +397,32 @@ func (f *Failure) connecting() bool {
 	return f.Outcome == health.ConnectFailed || f.Outcome == health.Unknown
 }
 
-// resolverOf returns the resolver of an endpoint's host. It leaves out the addresses that lead back to the endpoint's
-// upstream, and fails if all of them do.
-func (l *Listener) resolverOf(e *Endpoint) worker.Resolver {
-	c := &l.cfg
-	if c.Circle == nil {
-		return c.Resolver
+// A circular is why a connection to an endpoint led back to its upstream, and when.
+type circular struct {
+	err error
+	at  int64 // clock
+}
+
+// circularTime is how long an endpoint with a path is not connected to again after that. The listener that it reached gets each
+// connection, even if it is dropped at once, and would send it on.
+const circularTime = time.Second
+
+// circle returns why an address of an endpoint must not be used, because it leads back to the endpoint's upstream. It is asked
+// before the connect, with the descriptor -1, and again with the connected socket: where a path leads is known only then.
+func (l *Listener) circle(e *Endpoint, at loop.Address, fd int) error {
+	ask := l.cfg.Circle
+	switch {
+	case ask == nil, at.Path == "" && fd >= 0:
+		return nil
+	case at.Path != "" && fd < 0:
+		if last := e.circular.Load(); last != nil && l.now()-last.at < int64(circularTime) {
+			return last.err
+		}
+		return nil
 	}
-	return func(ctx context.Context, host string, timeout time.Duration) (good []netip.Addr, err error) {
-		ips, err := c.Resolver(ctx, host, timeout)
-		if err != nil {
-			return nil, err
-		}
-		var circle error
-		for _, ip := range ips {
-			if err := c.Circle(e.upstream.name, netip.AddrPortFrom(ip.Unmap(), e.port)); err != nil {
-				circle = err
-				continue
-			}
-			good = append(good, ip)
-		}
-		if len(good) == 0 {
-			return nil, circle
-		}
-		return good, nil
+	err := ask(e.upstream.name, at, e.HostName() != "", fd)
+	if err != nil && at.Path != "" {
+		e.circular.Store(&circular{err, l.now()})
 	}
+	return err
 }

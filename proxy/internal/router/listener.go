@@ -88,9 +88,10 @@ type ListenerConfig struct {
 	Now func() int64
 	// Resolver looks up the hosts of endpoints.
 	Resolver worker.Resolver
-	// Circle returns an error for an address that leads back to the upstream. It is called with the addresses of names, on
-	// the resolver's goroutine; it may be nil.
-	Circle func(upstream string, at netip.AddrPort) error
+	// Circle returns an error for an address of an endpoint that leads back to the upstream. name says that a name was
+	// looked up. For a path it is called with the connected socket, for others before the connect, with -1. It must not
+	// wait, and may be nil.
+	Circle func(upstream string, at loop.Address, name bool, fd int) error
 }
 
 // A Listener is a listener in one generation of the configuration.

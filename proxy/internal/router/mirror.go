@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
@@ -44,9 +45,11 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 	}
 	atomic.AddInt64(&e.counts.Total, 1)
 	e.upstream.sessions.Add(1)
+	l := s.listener
 	of := &worker.Mirror{
-		Binding: mirrorBinding{endpoint: e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: s.listener.resolverOf(e),
-		Timeout: s.listener.cfg.Connect, Patience: m.Patience, Compare: m.Compare, Counts: counts,
+		Binding: mirrorBinding{endpoint: e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: l.cfg.Resolver,
+		Circle:  func(at loop.Address, fd int) error { return l.circle(e, at, fd) },
+		Timeout: l.cfg.Connect, Patience: m.Patience, Compare: m.Compare, Counts: counts,
 		Ended: func() { m.ended(e) },
 	}
 	if e.Address.Network != "unix" {

@@ -43,7 +43,7 @@ type Cancels struct {
 type CancelTarget struct {
 	Endpoint *Endpoint // nil: the client's original destination
 	Snapshot *UpstreamSnapshot
-	resolver worker.Resolver
+	listener *Listener
 	original loop.Address
 }
 
@@ -128,7 +128,7 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, c *worker.Client, most 
 	for _, snap := range of {
 		if snap == toOriginal {
 			if at, err := l.original(c); err == nil {
-				list = append(list, CancelTarget{Snapshot: snap, original: at})
+				list = append(list, CancelTarget{Snapshot: snap, listener: l, original: at})
 			}
 			continue
 		}
@@ -140,7 +140,7 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, c *worker.Client, most 
 			for _, m := range set.Members() {
 				if e := m.Endpoint.Of.(*Endpoint); !seen[e] {
 					seen[e] = true
-					list = append(list, CancelTarget{e, snap, l.resolverOf(e), loop.Address{}})
+					list = append(list, CancelTarget{e, snap, l, loop.Address{}})
 				}
 			}
 		}
@@ -166,12 +166,20 @@ func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]
 	if len(e.fixed) > 0 {
 		return e.fixed, nil
 	}
-	ips, err := t.resolver(ctx, e.host, timeout)
+	ips, err := t.listener.cfg.Resolver(ctx, e.host, timeout)
 	addrs := make([]loop.Address, len(ips))
 	for i, ip := range ips {
 		addrs[i].AddrPort = netip.AddrPortFrom(ip.Unmap(), e.port)
 	}
 	return addrs, err
+}
+
+// Circle returns an error if an address leads back to the endpoint's upstream, see [worker.Search].
+func (t *CancelTarget) Circle(at loop.Address, fd int) error {
+	if t.Endpoint == nil {
+		return nil
+	}
+	return t.listener.circle(t.Endpoint, at, fd)
 }
 
 // String returns the address of the target, for a log line.

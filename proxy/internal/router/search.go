@@ -491,7 +491,7 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 		return worker.Step{}, false
 	}
 	if s.addrs == nil {
-		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.listener.resolverOf(s.endpoint), Timeout: s.left(now, 1), Recheck: recheckEvery}, true
+		return worker.Step{Action: worker.Resolve, Host: s.endpoint.host, Resolver: s.listener.cfg.Resolver, Timeout: s.left(now, 1), Recheck: recheckEvery}, true
 	}
 	snap := s.snapshot
 	step := worker.Step{
@@ -502,6 +502,14 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 		step.Source, step.Congestion = snap.Source, snap.Congestion
 	}
 	return step, true
+}
+
+// Circle implements [worker.Search].
+func (s *Search) Circle(fd int) error {
+	if s.endpoint == nil { // an original destination
+		return nil
+	}
+	return s.listener.circle(s.endpoint, s.addrs[s.at], fd)
 }
 
 // left returns the time for one address: the time left for the endpoint, divided by the number

@@ -1,11 +1,13 @@
 package router
 
 import (
+	"iter"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/clientkey"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
@@ -111,6 +113,28 @@ func (u *Upstream) Recall(e *Endpoint) {
 // HoldUnder sets a limit, shared with other upstreams, for the clients that are held because no endpoint can serve them. It
 // is called before there are clients.
 func (u *Upstream) HoldUnder(l *limit.Connections) { u.held.places = l }
+
+// Addresses returns the addresses of the endpoints, without names that are looked up, except for localhost.
+func (u *Upstream) Addresses() iter.Seq[loop.Address] {
+	return func(yield func(loop.Address) bool) {
+		set := u.set.Load()
+		if set == nil {
+			return
+		}
+		for _, m := range set.Members() {
+			e := m.Endpoint.Of.(*Endpoint)
+			list := e.fixed
+			if sockopt.Localhost(e.host) {
+				list = []loop.Address{{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), e.port)}}
+			}
+			for _, at := range list {
+				if !yield(at) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Room wakes two clients: the one that has waited longest for room at an endpoint, and the one that has been held longest.
 func (u *Upstream) Room() {

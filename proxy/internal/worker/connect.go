@@ -91,6 +91,9 @@ func (c *Client) control(fd int, _ string) error {
 	if err := w.group.control(); err != nil {
 		return err
 	}
+	if err := c.search.Circle(-1); err != nil {
+		return err
+	}
 	w.beyond(fd)
 	w.unreserve(c)
 	w.fdAvailable(c)
@@ -107,6 +110,7 @@ func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events,
 	w.loop.Disarm(&c.timer)
 	if err == nil {
 		c.endpoint = endpoint{fd, id, events}
+		err = c.search.Circle(fd)
 	}
 	switch {
 	case err == nil && c.search.Overruled():

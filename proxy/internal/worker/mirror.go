@@ -29,6 +29,8 @@ type Mirror struct {
 	Host      string
 	Port      uint16
 	Resolver  Resolver
+	// Circle is [Search.Circle] of one of the addresses; it may be nil.
+	Circle func(at loop.Address, fd int) error
 	// Source is the local address to connect from, if valid. Timeout bounds the look-up and each connect; 0: the kernel's
 	// timeout.
 	Source  netip.Addr
@@ -152,6 +154,9 @@ func (m *mirroring) control(fd int, _ string) error {
 	if err := m.worker.group.control(); err != nil {
 		return err
 	}
+	if err := m.circle(-1); err != nil {
+		return err
+	}
 	if fd >= m.worker.line {
 		return syscall.EMFILE
 	}
@@ -163,8 +168,21 @@ func (m *mirroring) connect() {
 	m.worker.loop.Connect(&m.Dial, whichEndpoint, m.addresses[m.trying], &m.cfg, m)
 }
 
+func (m *mirroring) circle(fd int) error {
+	if m.of.Circle == nil {
+		return nil
+	}
+	return m.of.Circle(m.addresses[m.trying], fd)
+}
+
 // Connected implements [loop.Connector].
 func (m *mirroring) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
+	if err == nil {
+		if err = m.circle(fd); err != nil {
+			m.worker.loop.Drop(id)
+			resetSocket(fd)
+		}
+	}
 	switch {
 	case err == nil:
 		m.Mirror.Connected(relay.Socket{FD: fd, ID: id, Events: events, TCP: m.addresses[m.trying].Path == ""})

@@ -91,9 +91,10 @@ func (a *actor) Reached(int64) (*relay.Limits, error) {
 	return a.reached()
 }
 
-// A bare has no mirror and no rewriter.
+// A bare has no circle, no mirror and no rewriter.
 type bare struct{}
 
+func (bare) Circle(int) error            { return nil }
 func (bare) Mirror(int64) *worker.Mirror { return nil }
 func (bare) Rewritten() relay.Side       { return relay.SideNone }
 func (bare) Rewrite(*relay.Socket)       {}
