@@ -64,7 +64,7 @@ func (r *Ring) free(pos uint64) {
 	r.memory.head().Store(pos)
 }
 
-// ready reports whether Drain would do anything, even if it is to report an error.
+// ready reports whether Drain would do anything, even if it would only report an error.
 func (r *Ring) ready() bool {
 	pos := r.memory.head().Load()
 	lap := uint32(r.memory.word64(r.offset(pos)).Load() >> 32)

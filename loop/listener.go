@@ -177,8 +177,8 @@ func (ln *Listener) pause(err error) {
 	ln.cfg.Acceptor.Paused(err)
 }
 
-// accept accepts at most limit connections while may returns true. empty reports whether it found the queue
-// empty.
+// accept accepts at most limit connections, and only while the function may returns true. empty reports
+// whether it found the queue empty.
 func (ln *Listener) accept(limit int, may func() bool) (n int, empty bool) {
 	for n < limit && may() {
 		fd, peer, err := ln.next()

@@ -36,7 +36,7 @@ type rateClock struct {
 
 const (
 	burstShare = 10                   // the default burst is the bytes of a tenth of a second,
-	leastBurst = 16 << 10             // at least this
+	leastBurst = 16 << 10             // the default burst is at least this
 	lateness   = 2 * time.Millisecond // how late timers are; the burst makes up for it
 	leastPiece = 2 << 10              // the smallest reservation, unless the rate gives less in an eighth of a second
 	mostPiece  = 1 << 20              // the largest reservation: the largest pipe

@@ -131,7 +131,7 @@ func (r *Relay) plan(ctx context.Context, dst io.Writer, src io.Reader, f *Flow,
 		return false, nil
 	}
 	if whole && memory && meters != nil && len(read.meters) == 0 {
-		to.rw, meters = dst, nil // its Write counts
+		to.rw, meters = dst, nil // the Write of dst counts
 	}
 	if whole && meters == nil && from.framing != datagrams { // dst's ReadFrom might offer less room than a message takes
 		if err, ok := delegate(to, from, f); ok {

@@ -36,7 +36,7 @@ const (
 	half     drivenState = 1 << iota // one direction has ended
 	over                             // both directions have ended, or it was cut
 	recalled                         // the loop will call it in its next turn
-	due                              // the loop calls it for that
+	due                              // the loop is making that call
 	moving                           // it is being started, or is in move: an end waits until that is over
 	toEnd                            // its driver still has to end it
 	offered                          // a Carrier may have it: its driver has an offer

@@ -53,8 +53,8 @@ func members(group int) (list []procfs.Proc) {
 	return list
 }
 
-// each calls look for each process of the child. Other processes than the child itself may end meanwhile, and then
-// do not count. what is in errors.
+// each calls the function look for each process of the child. Other processes than the child itself may end
+// meanwhile, and then do not count. An error begins with the text of what.
 func (c *Child) each(what string, look func(p procfs.Proc) error) error {
 	pids, err := c.Pids()
 	for i := 0; err == nil && i < len(pids); i++ {

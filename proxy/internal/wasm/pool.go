@@ -11,7 +11,7 @@ type Pool struct {
 	idle   []*Instance // the last one was used last
 	out    int         // number in use
 	closed bool
-	makes  bool // a goroutine makes spare ones
+	makes  bool // a goroutine makes spare instances
 
 	goroutines sync.WaitGroup
 }
