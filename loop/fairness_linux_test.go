@@ -165,6 +165,46 @@ func TestEventsComeBetweenTimers(t *testing.T) {
 	}
 }
 
+// TestEventsBeforeLateTimers: the process is stopped between the look for events and the timers, as by SIGSTOP. What came
+// meanwhile is served before the timers that have become due.
+func TestEventsBeforeLateTimers(t *testing.T) {
+	t.Parallel()
+
+	c, stopped := clock{now: 1}, func() {}
+	l := newLoop(t, &loop.Config{Now: func() int64 { stopped(); return c.now }})
+	const many = 600 // more than one look returns
+	var order []string
+	fds := make([]int, many)
+	for i := range fds {
+		fds[i] = must.Get(sys.Eventfd())(t)
+		defer sys.Close(fds[i])
+		add(t, l, fds[i], 0, &scripted{then: func(_ uint8, events loop.Events) {
+			if events&loop.Readable != 0 {
+				order = append(order, "event")
+			}
+		}})
+	}
+	for range 4 {
+		turn(t, l) // that they are writable
+	}
+	var timer loop.Timer
+	l.Arm(&timer, expirer(func() { order = append(order, "timer") }), time.Second)
+	must.Do(t, l.Post(func() {})) // so that the turn does not wait
+	stopped = func() {
+		stopped = func() {}
+		c.now += int64(time.Minute)
+		for _, fd := range fds {
+			write8(t, fd)
+		}
+	}
+	for turns := 0; len(order) <= many && turns < 10; turns++ {
+		turn(t, l)
+	}
+	if i := slices.Index(order, "timer"); i != many || len(order) != many+1 {
+		t.Errorf("the timer was called after %d of %d events", i, many)
+	}
+}
+
 // TestLateNeedsATurn: by the clock of a loop that does not run nothing is late.
 func TestLateNeedsATurn(t *testing.T) {
 	t.Parallel()

@@ -74,6 +74,9 @@ func (l *Loop) turn() error {
 	if err := l.mail.deliver(); err != nil {
 		return err
 	}
+	if l.wheel.overdue(l.now) > stall {
+		l.catchUp()
+	}
 	l.wheel.advance(l.now)
 	end := l.clock()
 	if l.turnCPU && l.used().since(began) >= overrun {
@@ -83,6 +86,26 @@ func (l *Loop) turn() error {
 	l.counts.turn(n, l.giveWay(end)-l.now)
 	l.gatherEvents(n + len(rest))
 	return nil
+}
+
+// stall is how late, in ns, a timer may be before the loop looks for events once more.
+const stall = 10e6
+
+// catchUp serves the events that came while the process was stopped, or had no CPU: what came before a deadline is seen
+// before the timer that would end its wait.
+func (l *Loop) catchUp() {
+	for rounds := l.table.used/batch + 1; rounds > 0; rounds-- {
+		n, err := l.poller.poll()
+		if err != nil { // the next turn reports it
+			return
+		}
+		for i := range n {
+			l.dispatch(i)
+		}
+		if n < batch {
+			return
+		}
+	}
 }
 
 // gatherEvents lets events gather before they are collected, if every handler called in this turn has asked for

@@ -118,6 +118,15 @@ func (w *wheel) next() int64 {
 	return first
 }
 
+// overdue returns how long something to spread or to call has been due at the clock time now, or 0 or less.
+func (w *wheel) overdue(now int64) int64 {
+	at := w.next()
+	if at < 0 {
+		return 0
+	}
+	return now - w.base - at*wheelTick
+}
+
 // advance calls the timers that are due at the clock time now, or as many as a turn may.
 func (w *wheel) advance(now int64) {
 	target := (now - w.base) / wheelTick
