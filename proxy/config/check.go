@@ -678,8 +678,9 @@ func words(steps []step) string {
 	return circular(names)
 }
 
-// arrivals returns the keys of a listener's address, by which outgoing finds it. All addresses of a family share one
-// key. It returns nil if the address is not known in advance.
+// arrivals returns the keys of a listener's address. outgoing returns the same keys for an endpoint that leads there. A
+// listener at all addresses of a family has one key for them. arrivals returns nil if the address is not known in
+// advance.
 func arrivals(a Address) []string {
 	if a.Network == "unix" {
 		return []string{a.Place()}

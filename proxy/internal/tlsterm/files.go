@@ -28,8 +28,8 @@ type FilesConfig struct {
 	// times as long, before they are reported not to match.
 	Settle time.Duration
 
-	// Report is called when new contents have taken effect, or cannot, with the reason: once for each content, and one call
-	// after the other. It may be nil.
+	// Report is called once for each new content: either the content has taken effect, or Err of the Change says why it
+	// cannot. The calls come one after the other. Report may be nil.
 	Report func(Change)
 }
 

@@ -38,9 +38,9 @@ type Config struct {
 	// made.
 	Name string
 
-	// Certificates, at least one. A client gets the first certificate for the name that it wants: one with the name itself
-	// before one with a wildcard (which stands for one label). It gets the first certificate of all if none has the name,
-	// or it wants none.
+	// Certificates has at least one pair. A client gets the first certificate for the name that it wants. A certificate
+	// with the name itself comes before a certificate with a wildcard, which stands for one label. If no certificate
+	// has the name, or the client wants none, it gets the first certificate of all.
 	Certificates []Pair
 
 	// ClientCA is a file of certificates. If set, a client must show a certificate

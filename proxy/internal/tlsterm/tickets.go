@@ -23,8 +23,8 @@ type TicketsConfig struct {
 }
 
 // Tickets are the secrets from which the keys of session tickets are made. They are never stored. All listeners of a
-// process share them, and each makes its own keys. They are kept over reloads, so that earlier tickets stay valid. They are
-// safe for concurrent use.
+// process share the secrets, and each listener makes its own keys. The secrets are kept over reloads, so that earlier
+// tickets stay valid. Tickets are safe for concurrent use.
 type Tickets struct {
 	rotate time.Duration
 	keep   int
