@@ -118,7 +118,7 @@ upstreams: [{name: v, endpoints: [%q], drain_timeout: 1s}]`, sockets.Refusing(t)
 	r.Until("no client waits", func() bool { return len(r.Status().RemovedWaiting) == 0 })
 	r.Until("the refusal is logged", func() bool {
 		runtime.GC()
-		return regexp.MustCompile(`msg="clients refused" upstream=u times=1 within=\S+ reasons="failed 1"`).MatchString(r.Log.String())
+		return regexp.MustCompile(`msg="clients refused" upstream=u times=1 age=\S+ reasons="failed 1"`).MatchString(r.Log.String())
 	})
 	const more = 8
 	for i := range more {

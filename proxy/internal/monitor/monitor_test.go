@@ -421,7 +421,7 @@ func TestSumsAreLoggedOnceAMinute(t *testing.T) {
 	look(220)
 	look(229)
 	count(&z, "failed", 1)
-	look(230, `level=WARN msg="clients refused" upstream=shop times=1 within=1s reasons="failed 1"`)
+	look(230, `level=WARN msg="clients refused" upstream=shop times=1 age=1s reasons="failed 1"`)
 	count(&z, "failed", 5)
 	look(231)
 	if n := s.Recent(at(231), "z", "clients refused"); n != 6 {
@@ -462,7 +462,7 @@ func TestFirstsAreBounded(t *testing.T) {
 	}
 	list = append(list, monitor.Counter{Key: 0, Message: "clients held", Kind: "upstream", Name: "u", Total: 1})
 	s.Look(at(51), list, reasons{})
-	b.says(t, "of another kind", `level=WARN msg="clients held" upstream=u times=1 within=0s`)
+	b.says(t, "of another kind", `level=WARN msg="clients held" upstream=u times=1 age=0s`)
 	s.Look(at(61), list, reasons{})
 	if n := lines(); n != 21 {
 		t.Errorf("%d lines when it is over", n)
@@ -535,7 +535,7 @@ func TestSumsOfWhatIsGone(t *testing.T) {
 		t.Errorf("%d in the last minute of a counter that is gone and logged", n)
 	}
 	z.Total, of["z"] = 1, map[string]int64{"failed": 1}
-	look(162, []monitor.Counter{z}, `level=WARN msg="clients refused" upstream=shop times=1 within=0s reasons="failed 1"`)
+	look(162, []monitor.Counter{z}, `level=WARN msg="clients refused" upstream=shop times=1 age=0s reasons="failed 1"`)
 	z.Total, of["z"] = 4, map[string]int64{"failed": 4}
 	look(163, []monitor.Counter{z})
 	look(164, nil)
@@ -560,7 +560,7 @@ func TestReasonsOfALaterMoment(t *testing.T) {
 	look(2)
 	look(62)
 	a.Total, of["a"]["upstream"] = 24, 24
-	look(63, `level=WARN msg="clients refused" listener=web times=1 within=1s reasons="upstream 1"`)
+	look(63, `level=WARN msg="clients refused" listener=web times=1 age=1s reasons="upstream 1"`)
 	s.Flush(at(64), of)
 	b.says(t, "the end")
 }

@@ -169,7 +169,11 @@ func (s *Sums) logMessage(now int64, risen []*sum, explain Explanation) {
 		if k.Filter != "" {
 			attrs = append(attrs, "filter", k.Filter)
 		}
-		attrs = append(attrs, "times", by, "within", within.Round(time.Second).String())
+		when := "within"
+		if by == 1 {
+			when = "age"
+		}
+		attrs = append(attrs, "times", by, when, within.Round(time.Second).String())
 		if more != nil {
 			attrs = append(attrs, more...)
 		} else if len(increase) > 0 {
