@@ -441,7 +441,7 @@ upstreams:
 		{"a: [1", []string{"1:4: this [ is not closed | write ] at its end"}},
 		{"a: [1,\n2,\n{b: [],\n", []string{"3:1: this { is not closed | write } at its end"}},
 		{"a: [x\nb: {}", []string{"2:2: a , or ] is missing before this: the bracket is in line 1 | write it, or write the text in quotes"}},
-		{"a:\n\tb: 1", []string{"2:1: no value begins with this character | indent with spaces instead of tabs"}},
+		{"a:\n\tb: 1", []string{"2:1: a tab cannot indent | indent with spaces instead of tabs"}},
 		{"a: b: c", []string{"1:5: mapping values are not allowed in this context | write text with a colon in quotes, or begin a new line"}},
 		{"a:\n  - \"b:1\" weight=2\n", []string{"2:11: there is text after the value | leave it out, or write a group in braces: {address: …, weight: …}"}},
 		{"a: @x", []string{"1:4: no value begins with this character | write it in quotes"}},

@@ -330,13 +330,16 @@ func (s *source) syntax(err error) *Problem {
 	if load.ContextMsg != "" {
 		message = load.ContextMsg + ": " + message
 	}
-	fix := syntaxFix(message, at)
+	fix, noToken := syntaxFix(message, at), "no value begins with this character"
+	if strings.HasPrefix(at.rest(), "\t") {
+		noToken = "a tab cannot indent"
+	}
 	for _, known := range []struct{ message, words string }{
 		{"did not find expected ',' or ']'", "a , or ] is missing before this"},
 		{"did not find expected ',' or '}'", "a , or } is missing before this"},
 		{"did not find expected node content", "a value is missing before this"},
 		{"did not find expected key", "a key is expected here"},
-		{"found character that cannot start any token", "no value begins with this character"},
+		{"found character that cannot start any token", noToken},
 	} {
 		if load.Message == known.message {
 			message = known.words
