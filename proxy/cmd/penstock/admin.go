@@ -382,8 +382,11 @@ func elsewhere(env config.Env, path string, err error) error {
 			list[i] += " (which is not a directory)"
 		}
 	}
-	dirs := strings.Join(list, " or ")
-	return fmt.Errorf("%s: process %d runs it, but its admin socket is not in %s. If the file has no admin section, add %s. Then run kill -HUP %[2]d: this also restores a removed socket", display.Text(path), pid, display.Text(dirs), display.Text(adminFor([]string{serviceDirectory, user}, path, int(uid), adminSection)))
+	dirs, orExport := strings.Join(list, " or "), ""
+	if _, ok := userDirectory(env); !ok && os.Geteuid() != 0 {
+		orExport = ". Or type export XDG_RUNTIME_DIR=DIR here and before you start it"
+	}
+	return fmt.Errorf("%s: process %d runs it, but its admin socket is not in %s. If the file has no admin section, add %s. Then run kill -HUP %[2]d (also if the socket was deleted)%[5]s", display.Text(path), pid, display.Text(dirs), display.Text(adminFor([]string{serviceDirectory, user}, path, int(uid), adminSection)), orExport)
 }
 
 // environOf returns the environment of a process, or an empty one if this user may not read it.
