@@ -222,6 +222,9 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 
 // unkept says why a change is lost at a restart.
 func unkept(why string) string {
+	if why == "no state_file" {
+		return "a reload keeps this; without a state_file a restart loses it\n"
+	}
 	return fmt.Sprintf("a reload keeps this, a restart loses it: %s\n", display.Text(why))
 }
 

@@ -18,7 +18,7 @@ type engineFlags struct {
 	Engine string `enum:"auto,splice,copy" default:"auto" placeholder:"auto|splice|copy" help:"Move bytes in this way. (default: ${default})"`
 
 	TailDelay   cli.Millis `default:"1ms" placeholder:"TIME" help:"Wait this long for more bytes of a large transfer (SO_RCVLOWAT), 100us to 1s. With 0, bytes are forwarded as they arrive. (default: ${default})"`
-	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"A loop with only bulk sessions may wait this long, at most 1ms, for more bytes. (default: ${default})"`
+	Gather      cli.Micros `default:"400us" placeholder:"TIME" help:"A loop with only bulk sessions may wait this long for more bytes. The maximum is 1ms. (default: ${default})"`
 	MaxPipeSize cli.Size   `default:"1MiB" placeholder:"SIZE" help:"Let the pipe of a session with a bulk transfer grow to this size, within fs.pipe-max-size. With 64KiB no pipe grows. (default: ${default})"`
 
 	Loops    *int       `placeholder:"N" help:"Run this many event loops, each on its own thread. (default: limits.loops.count of the configuration, or one for each CPU)"`
@@ -82,7 +82,7 @@ func (f *engineFlags) configBulk(cfg *server.Options) error {
 	case gather > maxGather:
 		return fmt.Errorf("--gather %v: write %v or less, or 0 for none", gather, maxGather)
 	case f.MaxPipeSize < minMaxPipeSize || f.MaxPipeSize > maxMaxPipeSize:
-		return errors.New("--max-pipe-size: write 64KiB to 64MiB. With 64KiB pipes do not grow")
+		return errors.New("--max-pipe-size: write 64KiB to 64MiB. 64KiB: pipes do not grow")
 	}
 	cfg.TailDelay, cfg.Gather, cfg.MaxPipeSize = cli.Timeout(f.TailDelay).OrOff(), cli.Timeout(f.Gather).OrOff(), int(f.MaxPipeSize)
 	return nil

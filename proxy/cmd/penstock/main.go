@@ -62,7 +62,7 @@ type commands struct {
 	Deny     denyCmd     `cmd:"" help:"Deny sources for a time, and list the denied sources."`
 	Page     pageCmd     `cmd:"" help:"Open the web page of the running process in a browser."`
 	Why      whyCmd      `cmd:"" help:"Say what slows sessions down: the client, the endpoint, a network, this process, a bandwidth limit, or nothing."`
-	Mirror   mirrorCmd   `cmd:"" help:"Compare the answers of mirrors with the answers that clients get. A pipeline can fail if they differ."`
+	Mirror   mirrorCmd   `cmd:"" help:"Compare the answers of mirrors with the answers that clients get. With a flag, exit with an error if they differ."`
 	Lane     laneCmd     `cmd:"" help:"List or reset the sessions that only the kernel forwards (the lane), and switch the lane off and on."`
 	Listener listenerCmd `cmd:"" help:"List the listeners, and drain a listener."`
 	Split    splitCmd    `cmd:"" help:"List the splits, and set the percentages of a split."`

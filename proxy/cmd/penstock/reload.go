@@ -235,8 +235,8 @@ type effect struct {
 }
 
 // load reads and applies the configuration. With unlessSame it does nothing if the configuration equals the last one
-// that was read, which may have been rolled back for a reason. If done is not nil, load stores in it the changes by
-// hand that it has ended.
+// read: it may have been rolled back for a reason. If done is not nil, load stores in it the changes by hand that it
+// has ended.
 func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, done *admin.Reloaded) (now rollback.Installed, err error) {
 	if err := r.take(ctx); err != nil {
 		return now, err

@@ -261,7 +261,7 @@ func (r *daemon) changed() {
 type serverFlags struct {
 	engineFlags
 
-	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"Accept clients for this long after SIGTERM or SIGINT, while GET /readyz fails and balancers in front notice it. Then drain. A second signal ends the process immediately. (default: ${default})"`
+	DrainDelay   cli.Timeout `default:"0s" placeholder:"TIME" help:"After SIGTERM or SIGINT accept clients for this long, then drain. GET /readyz fails meanwhile, so balancers in front notice. A second signal ends the process immediately. (default: ${default})"`
 	DrainTimeout cli.Timeout `default:"30s" placeholder:"TIME" help:"Let sessions continue for this long after SIGTERM or SIGINT. The remaining sessions are reset over the last tenth of this time. A second signal resets them immediately. 0 means no limit. (default: ${default})"`
 }
 
