@@ -128,7 +128,7 @@ type Compare struct {
 type Mask struct {
 	Pos     Pos
 	Pattern string `key:"pattern" default:"" eg:"[0-9]{4}-[0-9]{2}-[0-9]{2}" doc:"Regular expression (RE2) of bytes that are not compared. Either this or field."`
-	Field   string `key:"field" default:"" eg:"grpc.x-request-id" doc:"Field of a gRPC header or trailer that is not compared, written after grpc. (with the dot). The name of a framing and .answer mean the whole answer."`
+	Field   string `key:"field" default:"" eg:"grpc.x-request-id" doc:"gRPC header or trailer field that is not compared, such as grpc.NAME. FRAMING.answer, such as grpc.answer, is the whole answer."`
 	Name    string `key:"name" default:"" eg:"/shop.Cart/List" doc:"Method to which the mask applies. Empty: all."`
 }
 

@@ -216,7 +216,7 @@ var processFamilies = []processFamily{
 	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
 	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
 	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: queue (the queue of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "queue", "destination", "rate") }},
-	{Family: gauge("penstock_session_log_stuck_timestamp_seconds", "Since when no waiting line is taken, since the epoch, or 0."), collect: one(func(s *Sample) float64 {
+	{Family: gauge("penstock_session_log_stuck_timestamp_seconds", "When waiting lines got stuck, since the epoch, or 0."), collect: one(func(s *Sample) float64 {
 		if at := s.sessionLog().StuckSince; !at.IsZero() {
 			return seconds(at)
 		}
@@ -418,7 +418,7 @@ var listenerFamilies = []objectFamily[Listener]{
 		l.queues(e, func(q *admin.Queue) (int64, bool) { return q.Dropped, q.DroppedKnown })
 	}},
 	{gauge("penstock_listener_certificate_not_after_seconds", "End of a certificate shown to clients, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) { e.certificates(l.Certificates, endOf) }},
-	{gauge("penstock_listener_certificate_due_seconds", "When the status begins to report that a certificate shown to clients expires, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) {
+	{gauge("penstock_listener_certificate_due_seconds", "When the status begins to warn about a certificate shown to clients, since the epoch.", "listener", "path"), func(e *encoder, l *Listener) {
 		e.certificates(l.Certificates, (*admin.Certificate).Due)
 	}},
 	{counter("penstock_listener_tls_handshakes_total", "Completed TLS handshakes with clients; resumed is true with a session ticket.", "listener", "resumed"), func(e *encoder, l *Listener) { e.handshakes(l.Handshakes) }},
@@ -585,7 +585,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 		}
 	}},
 	{gauge("penstock_upstream_certificate_not_after_seconds", "End of a certificate shown to endpoints, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) { e.certificates(u.Certificates, endOf) }},
-	{gauge("penstock_upstream_certificate_due_seconds", "When the status begins to report that a certificate shown to endpoints expires, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_certificate_due_seconds", "When the status begins to warn about a certificate shown to endpoints, since the epoch.", "upstream", "path"), func(e *encoder, u *Upstream) {
 		e.certificates(u.Certificates, (*admin.Certificate).Due)
 	}},
 	{counter("penstock_upstream_tls_handshakes_total", "Completed TLS handshakes with endpoints; resumed is true with a session ticket.", "upstream", "resumed"), func(e *encoder, u *Upstream) { e.handshakes(u.Handshakes) }},

@@ -20,7 +20,7 @@ type EndpointCounts struct {
 	Failures int64 `json:"failures" metric:"failures_total" column:"failures,nonzero"`
 	// Changes of the health check's verdict.
 	Transitions int64 `json:"transitions,omitempty" metric:"health_transitions_total"`
-	// Ejections by outlier_detection.
+	// Times that outlier_detection ejected it.
 	Ejections int64 `json:"ejections,omitempty" metric:"ejections_total"`
 }
 
@@ -61,7 +61,7 @@ type MirrorCounts struct {
 	Answered    int64 `json:"answered"`
 	// Complete mirrors without a byte of answer from the endpoint.
 	Unanswered int64 `json:"unanswered,omitempty" metric:"unanswered_total"`
-	// Complete mirrors in a row, up to the last one, without a byte of answer.
+	// Complete mirrors since the last one with a byte of answer.
 	Silent int64 `json:"silent,omitempty" metric:"silent"`
 }
 
