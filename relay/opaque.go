@@ -21,9 +21,8 @@ type opaqueSource struct {
 	pause time.Duration // before the next Read, after a Read of nothing
 }
 
-// recv returns EINTR after a Read of neither bytes nor an error, which says that nothing has happened
-// ([io.Reader]). A serial port with a read timeout does that. It pauses, so that a Read that does not wait
-// takes no whole CPU.
+// recv returns EINTR after a Read that returned 0 and nil: nothing has happened ([io.Reader]). A serial
+// port with a read timeout does that. It pauses, so that a Read that does not wait takes no whole CPU.
 func (s *opaqueSource) recv(p []byte) (int, error) {
 	if s.err == nil {
 		n, err := s.r.Read(p)

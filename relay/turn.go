@@ -19,8 +19,7 @@ type Turn struct {
 	// began.
 	Asked time.Duration
 	// Answered says that the second side has answered a question since the previous look. Waited is the time since
-	// that question, if it was open at the previous look, otherwise 0: an upper bound of the time that the answer
-	// took.
+	// that question if it was open at the previous look: the answer took no longer. Otherwise it is 0.
 	Answered bool
 	Waited   time.Duration
 }

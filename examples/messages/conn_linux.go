@@ -102,7 +102,7 @@ func (c *conn) settle() error {
 
 func (c *conn) Expired(*loop.Timer) { c.Ready(0, 0) }
 
-// unblocked returns err, or nil for vecio.ErrBlocked, which ends when the descriptor is writable.
+// unblocked returns err, or nil for vecio.ErrBlocked: the loop says when to flush again.
 func unblocked(err error) error {
 	if err == vecio.ErrBlocked {
 		return nil

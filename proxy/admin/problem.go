@@ -626,8 +626,8 @@ func (e *Endpoint) problem() string {
 	return ""
 }
 
-// lookForProblems is how often the process looks for problems even if nobody asks, or less often: looks take at most a
-// hundredth of the time.
+// lookForProblems is how often, at most, the process looks for problems unasked. Looks take at most a hundredth of the
+// time.
 const lookForProblems = time.Second
 
 // A sinces knows since when each problem without a time of its own has been seen. The zero value is ready to use.

@@ -154,7 +154,7 @@ func (a *Answers) Watch(from Source, t *relay.Turn, now int64) {
 // another process at its address.
 func (a *Answers) Ended(now int64) { a.hear(now) }
 
-// Left reports the end of a session by its client, which had asked and was not answered.
+// Left reports that a client without an answer to its question has ended its session.
 func (a *Answers) Left(from Source, lasted time.Duration, now int64) {
 	patience := a.patience.Load()
 	if patience == 0 {

@@ -106,7 +106,7 @@ type setting struct {
 
 const pendingOne = 1 << 32
 
-// NewBreaker returns a closed Breaker, which its transitions call subject. t receives its state, and may be nil.
+// NewBreaker returns a closed Breaker. Its transitions call it subject. t receives its state, and may be nil.
 func NewBreaker(k *Scheduler, subject string, t Target, cfg *BreakerConfig) *Breaker {
 	b := &Breaker{scheduler: k, subject: subject, target: t}
 	b.first.init(cfg)
@@ -230,7 +230,7 @@ func (b *Breaker) End(reached bool) {
 	}
 }
 
-// A word is a Breaker's state, which changes as a whole: 2 bits of State, and 20 bits of its period, which changes with
+// A word is a Breaker's state, which changes as a whole: 2 bits of State, and 20 bits of a period that changes with
 // each transition. While half-open it also counts trials, with 20 bits each: how many were let through, and how many
 // succeeded.
 type word uint64
@@ -407,7 +407,7 @@ func (b *Breaker) expire(now int64) {
 // enough returns the cause for which a Breaker closes.
 func enough(w word) string { return inAStreak(int(w.succeeded()), "trial connection") + " succeeded" }
 
-// renew gives back the trials without a report, whose time is over.
+// renew gives back the trials that had no report in their time.
 func (b *Breaker) renew(s *setting) {
 	for {
 		w := word(b.word.Load())
@@ -454,8 +454,7 @@ type ProbeObserver interface {
 	// Unreached is called for each check that could not connect: its error wraps [ErrConnect].
 	Unreached(by *CheckConfig)
 	// SetBarred reports whether the endpoint must not serve, because the last answer to its
-	// checks said so. Without such an answer an unhealthy endpoint is only not known to be
-	// healthy.
+	// checks said so. Without such an answer unhealthy only means: not known to be healthy.
 	SetBarred(bool)
 }
 

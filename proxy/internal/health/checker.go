@@ -47,7 +47,7 @@ type CheckConfig struct {
 	// Elsewhere says that Probe connects to another address than the endpoint's own: such a
 	// connect is no evidence about the endpoint.
 	Elsewhere bool
-	// Answered says that Probe expects an answer, which may be that the endpoint must not serve (a no). A failure without
+	// Answered says that Probe expects an answer. The answer may be a no: the endpoint must not serve. A failure without
 	// an answer leaves the last answer as it is or, if Strict is set, counts as a no.
 	Answered, Strict bool
 }
@@ -100,8 +100,8 @@ type CheckerStats struct {
 	Lag     time.Duration // delay of the last probe's start after its due time
 }
 
-// NewChecker returns a Checker that watches nothing, and must be closed. Its clock is the
-// Scheduler's, which must outlive it.
+// NewChecker returns a Checker that watches nothing, and must be closed. The Scheduler gives it the clock, and must outlive
+// it.
 func NewChecker(k *Scheduler, cfg *CheckerConfig) *Checker {
 	c := newChecker(k, cfg)
 	c.ended.Go(func() { runTimer(c.ctx.Done(), c.wake, k.cfg.Now, c.step) })

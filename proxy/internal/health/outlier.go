@@ -112,15 +112,15 @@ func (o *OutlierDetector) Settle() {
 	o.update()
 }
 
-// Add adds an endpoint, which its transitions call subject.
+// Add adds an endpoint. Its transitions call it subject.
 func (o *OutlierDetector) Add(subject string, t Target) *OutlierMonitor {
 	m := o.NewMonitor(subject, t)
 	o.Join(m)
 	return m
 }
 
-// NewMonitor returns an endpoint, which its transitions call subject, and which is judged from [OutlierDetector.Join] on.
-// Until then it does not belong to the OutlierDetector, and may be dropped without a call.
+// NewMonitor returns an endpoint that is judged from [OutlierDetector.Join] on. Its transitions call it subject. Until
+// then it does not belong to the OutlierDetector, and may be dropped without a call.
 func (o *OutlierDetector) NewMonitor(subject string, t Target) *OutlierMonitor {
 	m := &OutlierMonitor{outlier: o, subject: subject, target: t, gone: true}
 	m.rule.Store(&lenient)
@@ -486,7 +486,7 @@ func (m *OutlierMonitor) Connected(began int64) {
 	m.endOn(began, func() bool { return m.unreachable }, "connections to it succeed again")
 }
 
-// Answered reports that the endpoint has answered a check, which began at began, as a healthy endpoint does. This does not
+// Answered reports that the endpoint has answered a check that began at began, as a healthy endpoint does. This does not
 // end the ejection. But if an endpoint that fails finds no other free place, this one gives up its place.
 func (m *OutlierMonitor) Answered(began int64) {
 	m.endOn(began, func() bool { m.answeredSince = true; m.outlier.update(); return false }, "")

@@ -129,8 +129,8 @@ func oneSource(all []Watched, i int, now int64) bool {
 	return false
 }
 
-// waits reports whether clients that left without an answer had waited for one: they did not go on sending, as clients do
-// that only send, and almost none of them left soon.
+// waits reports whether clients that left without an answer had waited for one: they sent nothing more, unlike clients that
+// only send, and almost all stayed for a while.
 func (r *record) waits(a *Answers) bool {
 	return r.pressed <= r.left/fewest && a.early.Load() <= r.left/fewest
 }

@@ -269,8 +269,8 @@ func awaitEnd(conn net.Conn) error {
 	return nil
 }
 
-// contains reads at most limit bytes, until they contain want, or the bytes of a standby. Its errors contain neither
-// want, which may be a secret, nor the answer, which may repeat it.
+// contains reads at most limit bytes, until they contain want, or the bytes of a standby. Its errors do not contain want,
+// because it may be a secret, or the answer, because it may repeat want.
 func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error {
 	var got []byte
 	buf := make([]byte, 1024)

@@ -63,7 +63,7 @@ const (
 // had no room.
 const recently, patient = 2e9, 5e9
 
-// take reads the counts since the round before, which was gap ago. If drifts is set it looks for a drift.
+// take reads the counts since the round before, gap ago. If drifts is set it looks for a drift.
 func (r *record) take(a *Answers, now, gap int64, drifts bool) {
 	heard, patience := a.heard.Load(), max(a.patience.Load(), 1)
 	r.alive = heard > r.heard

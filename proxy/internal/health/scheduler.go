@@ -132,7 +132,7 @@ func nudge(wake chan struct{}) {
 	}
 }
 
-// note takes a transition, which is reported when its damper allows it.
+// note takes a transition. It is reported when its damper allows it.
 func (k *Scheduler) note(d *damper, t Transition) {
 	k.Transitions.Add(1)
 	if next, held := d.note(k, t); held {
@@ -396,7 +396,7 @@ type Panic struct {
 	damper damper
 }
 
-// NewPanic returns the Panic of an upstream, which its transitions call subject and which is calm.
+// NewPanic returns the Panic of an upstream, calm. Its transitions call it subject.
 func NewPanic(k *Scheduler, subject string) *Panic { return &Panic{keeper: k, subject: subject} }
 
 // Look checks whether the upstream is in panic. see returns whether it is, how many endpoints are usable, and how many

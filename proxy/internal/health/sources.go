@@ -122,7 +122,7 @@ type counts struct{ ok, failed, streak uint32 }
 
 func (t *tally) counts() counts { return counts{total(t.ok[:]), total(t.failed[:]), t.streak} }
 
-// leaveOut subtracts the counts of one source, which may be larger.
+// leaveOut subtracts the counts of one source. They may be larger.
 func (c *counts) leaveOut(d counts) {
 	c.ok, c.failed, c.streak = c.ok-min(c.ok, d.ok), c.failed-min(c.failed, d.failed), c.streak-min(c.streak, d.streak)
 }
@@ -354,7 +354,7 @@ func (s *sources) suspects(now, span int64) *samples {
 	return b
 }
 
-// others reports whether a source was served that is none of these. The samples are locked.
+// others reports whether a source besides these was served. The samples are locked.
 func (b *samples) others(now, span int64, than ...Source) bool {
 	return slices.ContainsFunc(b.served[:], func(g lastSeen) bool {
 		return !slices.Contains(than, g.from) && g.from != UnsampledSource && now-g.at < span

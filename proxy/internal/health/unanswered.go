@@ -34,9 +34,8 @@ type Watched struct {
 	Probe Prober
 }
 
-// An Unanswered finds endpoints of an upstream that do not answer: a stopped process, for
-// instance, for which its kernel goes on to accept connections. In many protocols silence is
-// normal. So an endpoint is ejected only if
+// An Unanswered finds endpoints of an upstream that do not answer, such as a stopped process: its kernel goes on
+// accepting connections. In many protocols silence is normal. So an endpoint is ejected only if
 //
 //   - it has answered no question of any session for After, and clients have waited for as
 //     long;
@@ -337,7 +336,7 @@ type answerOf uint32
 const (
 	unknown answerOf = iota // none yet, or an error that is not the endpoint's
 	yes                     // it closed the connection, or sent something
-	no                      // it did neither in time
+	no                      // it has done neither in time
 )
 
 // An asking is a probe that is running, or has ended.

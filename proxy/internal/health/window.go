@@ -28,8 +28,8 @@ const (
 	countMax = 1<<okBits - 1
 	turnAt   = 2 * okBits
 
-	// full is the count at which both counts of a slot are halved, which keeps their ratio. There is room above it for all
-	// goroutines that add before they notice.
+	// full is the count at which both counts of a slot are halved, so that they keep their ratio. There is room above it
+	// for all goroutines that add before they notice.
 	full = countMax / 2
 
 	// maxVolume is the largest usable volume: the count of a single slot that was just halved.

@@ -69,7 +69,7 @@ func NewEndpoint(cfg EndpointConfig) *Endpoint {
 
 var start = time.Now()
 
-// monotonic never returns 0, which means never.
+// monotonic never returns 0, because 0 means never.
 func monotonic() int64 { return int64(time.Since(start)) + 1 }
 
 // ID returns the identity that the endpoint was made with.

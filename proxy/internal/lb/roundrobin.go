@@ -12,8 +12,8 @@ const turns = 256
 // roundRobin takes the endpoint whose turn it is. The turns are a precomputed schedule, and one counter that all
 // loops share. So the picks of all loops together are in exact proportion, at the cost of one atomic addition.
 //
-// If an endpoint has no room or is not usable, its turn passes. The client does not get the next endpoint in the
-// schedule, which would then have twice as many turns, but the next turn of the counter. So the other endpoints keep
+// If an endpoint has no room or is not usable, its turn passes. The client takes the next turn of the counter: if it
+// took the next endpoint in the schedule, this endpoint would have twice as many turns. So the other endpoints keep
 // their proportions.
 func (t *tier) roundRobin(p *pick) *Endpoint {
 	plan := t.plan

@@ -156,7 +156,7 @@ func (s *Set) Detach() {
 	}
 }
 
-// Members returns the members of the set, which the caller must not change.
+// Members returns the members of the set. The caller must not change the list.
 func (s *Set) Members() []Member { return s.members }
 
 // A Status is the state of a set at a moment.

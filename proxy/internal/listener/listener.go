@@ -184,14 +184,14 @@ func resetInherited(fd int) error {
 		syscall.SetsockoptLinger(fd, syscall.SOL_SOCKET, syscall.SO_LINGER, new(syscall.Linger)),
 		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sys.SO_RCVLOWAT, 1),
 	)
-	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sys.SO_PEEK_OFF, -1) // EOPNOTSUPP before Linux 6.9 on TCP, which has none then
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, sys.SO_PEEK_OFF, -1) // TCP before Linux 6.9 has none: EOPNOTSUPP
 	return os.NewSyscallError("setsockopt", err)
 }
 
 // Passed reports whether [FromFD] made the listener: other processes have the same socket.
 func (l *Listener) Passed() bool { return l.passed }
 
-// listenTCP switches off MPTCP, which package net switches on by itself, unless the configuration wants it: an MPTCP
+// listenTCP switches off MPTCP unless the configuration wants it. Package net switches it on by itself, but an MPTCP
 // socket cannot splice like a TCP socket, and inherits less.
 func (l *Listener) listenTCP(ctx context.Context) error {
 	lc := net.ListenConfig{KeepAlive: sockopt.NetKeepAlive, Control: l.control}

@@ -37,8 +37,8 @@ func Ask(addr sockopt.Address) {
 	}
 }
 
-// change calls f, which changes the path, as [file.Change] does. Paths in one directory count as one: a file system that
-// hangs may have many.
+// change lets f change the path, as [file.Change] does. Paths in one directory count as one: a file system that hangs
+// may have many.
 func (l *Listener) change(f func() error, late func(struct{})) error {
 	_, err := file.Change(filepath.Dir(l.addr.Name), func() (struct{}, error) { return struct{}{}, f() }, late)
 	return err
@@ -140,8 +140,8 @@ func newUnixPath(name string, own bool) (*unixPath, error) {
 // The modes of a path between bind(2) and the change to the configured mode. Until then the sticky bit, which has no
 // meaning for a socket, marks the path: a socket with this bit was just bound by the caller of this function, or
 // belongs to a process that was killed at this moment, and has no listener. Until the change only the owner has
-// access, so nobody is let in who is to be kept out. Without a configured mode the path has the mode that bind(2)
-// gives it, from the umask or the directory's default ACL.
+// access, so nobody gets in too early. Without a configured mode the path has the mode that bind(2) gives it, from
+// the umask or the directory's default ACL.
 const (
 	beginsClosed = sys.S_ISVTX | 0o200
 	beginsOpen   = sys.S_ISVTX | 0o777
@@ -313,8 +313,8 @@ func (p *unixPath) removeStale(ctx context.Context) error {
 	return nil
 }
 
-// lockTime is how long another process may have the directory locked, which it needs only for a moment. lockPause is
-// the time between two attempts.
+// lockTime is how long another process may have the directory locked. It needs the lock only for a moment. lockPause
+// is the time between two attempts.
 const (
 	lockTime  = time.Second
 	lockPause = 5 * time.Millisecond

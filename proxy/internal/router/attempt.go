@@ -71,7 +71,7 @@ type failure struct {
 	err          error
 	began, ended int64 // clock
 	own          bool  // the endpoint is not the cause
-	turnedDown   bool  // nor is this machine, see [Search.turnedDown]
+	turnedDown   bool  // own, and not this machine, see [Search.turnedDown]
 	late         int   // number of attempts that began after the client's patience was over
 }
 
@@ -172,8 +172,8 @@ func (e *Endpoint) SlowConnects() (n, since int64) {
 }
 
 // silentToConnects reports whether a client has waited for a connection to the endpoint for a second or more, still waits,
-// and no other client has been connected since it began. Usually the endpoint's host is gone, which will be certain only at
-// the connect timeout.
+// and no other client has been connected since it began. Usually the endpoint's host is gone, but only the connect timeout
+// makes that certain.
 func (e *Endpoint) silentToConnects() bool {
 	n, since := e.SlowConnects()
 	return n > 0 && e.trials.made.Load() < since-int64(firstResent)
@@ -192,8 +192,8 @@ const recheckEvery = 250 * time.Millisecond
 
 // Abandon implements [worker.Search]. An attempt to connect is given up if the client is no longer admitted, if a reload
 // serves it elsewhere, or if the endpoint gets no more clients. It is also given up if the endpoint is not usable (a last
-// resort) and another endpoint is usable again, or the fallback serves: a client that tries a dead host must not be kept
-// there when another endpoint is back, nor keep other clients from a place under the breaker's bounds.
+// resort) and another endpoint is usable again, or the fallback serves: a client must not stay at a dead host when
+// another endpoint is back, or take up a place under the breaker's bounds there.
 func (s *Search) Abandon(now int64) bool {
 	if s.Overruled() {
 		return true
@@ -270,8 +270,7 @@ func (s *Search) anotherWorks(snap *UpstreamSnapshot) bool {
 	return true
 }
 
-// membersAt returns the members of a set that have the address of an endpoint, which may belong to
-// another upstream.
+// membersAt returns the members of a set at the address of an endpoint. The endpoint may belong to another upstream.
 func membersAt(set *lb.Set, e *Endpoint) (at []*lb.Endpoint) {
 	for _, m := range set.Members() {
 		if m.Endpoint.Of.(*Endpoint).Address == e.Address {
@@ -342,9 +341,9 @@ func unansweredTLS(err error) health.Outcome {
 	return health.Unknown
 }
 
-// turnedDown ends the attempt at such an endpoint, which the client does not try again. If the endpoint answered, no
-// monitor hears of it, and a trial ends without a decision. If it did not answer, it may be frozen: this is reported like a
-// session without a first byte, and judged by the sources of clients and by how the endpoint serves others.
+// turnedDown ends an attempt: the client does not try its endpoint again. If the endpoint answered, no monitor hears of it,
+// and a trial ends without a decision. If it did not answer, it may be frozen: this is reported like a session without a
+// first byte, and judged by the sources of clients and by how the endpoint serves others.
 func (s *Search) turnedDown(err error, now int64) {
 	e, o := s.endpoint, unansweredTLS(err)
 	s.client.Record.Fail(e.name, s.start, now, err)

@@ -388,8 +388,7 @@ type KeyCounts struct {
 	Other, Unknown *KeyCount            // sessions with another value, and without a value
 }
 
-// NewKeyCounts returns the counts of some values. Counts of the same property in before, which may
-// be nil, are continued.
+// NewKeyCounts returns the counts of some values. If before is not nil, its counts of the same property are continued.
 func NewKeyCounts(key clientkey.Key, values []string, before *KeyCounts) *KeyCounts {
 	c := &KeyCounts{key: key, Of: make(map[string]*KeyCount, len(values)), Other: new(KeyCount), Unknown: new(KeyCount)}
 	same := before != nil && before.key == key

@@ -219,7 +219,7 @@ func (e *Endpoint) setCause(cause string) {
 	}
 }
 
-// HostName returns the name of the endpoint's host, which is looked up, or "" if it has a fixed address.
+// HostName returns the name that is looked up for the endpoint, or "" if its address is fixed.
 func (e *Endpoint) HostName() string {
 	if len(e.fixed) > 0 {
 		return ""
@@ -229,9 +229,8 @@ func (e *Endpoint) HostName() string {
 
 var _ health.ProbeObserver = (*Endpoint)(nil)
 
-// Passed implements [health.ProbeObserver]. A check that has connected proves nothing about failing
-// handshakes of clients; nor does a check with its own handshake, because it verifies no
-// certificate.
+// Passed implements [health.ProbeObserver]. A check proves nothing about failing handshakes of clients: it only connects,
+// or its own handshake verifies no certificate.
 func (e *Endpoint) Passed(began int64, check *health.CheckConfig) {
 	if !check.Elsewhere {
 		e.accepted(began, began)
@@ -348,7 +347,7 @@ func (e *Endpoint) connected(now int64) {
 	e.upstream.serves(now)
 }
 
-// accepted notes that the endpoint has accepted a connection, which began at a time, of a check or of a client that it then
+// accepted notes that a connection began at a time and was accepted: of a check, or of a client that the endpoint then
 // turned down.
 func (e *Endpoint) accepted(began, now int64) {
 	if last := e.lastFailure.Load(); !e.failed.Load() || last == nil || last.Outcome != health.ConnectFailed || last.plain {
@@ -357,8 +356,8 @@ func (e *Endpoint) accepted(began, now int64) {
 	e.passed(began)
 }
 
-// passed notes that a connection to the endpoint was made that began at a time. If clients fail after the connect, such
-// as in a handshake, this proves nothing.
+// passed notes that a connection that began at a time was made. If clients fail after the connect, such as in a
+// handshake, this proves nothing.
 func (e *Endpoint) passed(began int64) {
 	last := e.lastFailure.Load()
 	if last != nil && (!last.plain || last.At > began) {

@@ -97,7 +97,7 @@ func (s *Search) cameBy() *Listener {
 	return s.listener
 }
 
-// stillMay returns why the rules in force now refuse the client, which may have waited since it came in: for its turn, its
+// stillMay returns why the rules in force now refuse the client. It may have waited since it came in: for its turn, its
 // header, its handshake or an endpoint.
 func (s *Search) stillMay(by [2]*Listener) error {
 	under, now, next := s.cameBy(), by[0], by[1]
@@ -331,8 +331,8 @@ func (s *Search) learn(first []byte, ended bool) (need int, err error) {
 
 // elsewhere returns the listener's generation in force if it sends a client without an endpoint to another upstream or
 // fallback, or connects in another way, than the generation under which the client came; otherwise nil. It is also nil if
-// the two generations differ in whether the client's TLS ends here. A generation that begins TLS to endpoints may take the
-// client, which then leaves its loop.
+// the two generations differ in whether the client's TLS ends here. If this generation begins TLS to endpoints, the client
+// leaves its loop.
 func (s *Search) elsewhere() *Listener {
 	l := s.listener.inForce(s.client)
 	if l == s.listener || (l.cfg.TLS != nil) != (s.offloaded.conn() != nil) {
@@ -341,7 +341,7 @@ func (s *Search) elsewhere() *Listener {
 	if (l.cfg.Preread.Postgres != nil) != (s.listener.cfg.Preread.Postgres != nil) {
 		return nil
 	}
-	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // nobody has looked for the client's hello
+	if l.cfg.Preread.Hello && !s.listener.cfg.Preread.Hello { // the client's hello was not looked for
 		return nil
 	}
 	to, err := l.wayOf(s.client)

@@ -58,7 +58,7 @@ const (
 	retryPending = 5 * time.Second
 )
 
-// missed notes that a connect, which began at a time, has failed. It does nothing if another connect has succeeded since.
+// missed notes that a connect that began at a time has failed. It does nothing if another connect has succeeded since.
 func (e *Endpoint) missed(began, now int64) {
 	if began < e.trials.lastSuccess.Load() {
 		return
@@ -110,7 +110,7 @@ func (u *Upstream) trialEvery() time.Duration {
 	return min(max(trialEvery, time.Duration(n)*trialShare), trialPending)
 }
 
-// noteConnected notes that a connection to the endpoint, which began at a time, exists now.
+// noteConnected notes that a connection that began at a time exists now.
 func (e *Endpoint) noteConnected(began, now int64) {
 	e.trials.made.Store(now)
 	if m := e.monitor.Load(); m != nil {
@@ -380,8 +380,8 @@ func (u *Upstream) mayTry(now int64) bool {
 	return from < now
 }
 
-// window returns the members among which a trial is chosen, and the time until the next look, which may be at others. It
-// returns a large set in parts, one call after the other.
+// window returns the members to choose a trial from, and the time until the next look, perhaps at others. It returns a
+// large set in parts, one call after the other.
 func (u *Upstream) window(set *lb.Set) (members []lb.Member, every time.Duration) {
 	members = set.Members()
 	if len(members) <= maxWindow {

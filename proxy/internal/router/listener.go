@@ -40,9 +40,9 @@ type ListenerConfig struct {
 	// SourcePrefix is the number of bits of an IPv4 and of an IPv6 address that form a source
 	// for the monitors of endpoints, see [health.SourceOf].
 	SourcePrefix [2]int
-	// StateOf returns the state of the listener that now has the address at which a client came in, which may be another
-	// listener than before, or nil if no listener has it. Several loops call it at the same time, and it must not wait. If
-	// StateOf is nil, a listener keeps its addresses.
+	// StateOf returns the state of the listener that now has the address at which a client came in, perhaps another one
+	// than before, or nil if none has it. Several loops call it at the same time, and it must not wait. If StateOf is nil,
+	// a listener keeps its addresses.
 	StateOf func(*worker.Client) *ListenerState
 	// Rules returns the generation in force at the address at which a client came in, and the generation that a reload is
 	// about to bring into force there (nil: none), while endpoints of either may serve clients. It is called like StateOf,
@@ -61,7 +61,7 @@ type ListenerConfig struct {
 	Filter  *Filter
 	// ByKey also counts the sessions by a property of their clients; nil: it does not.
 	ByKey *KeyCounts
-	// ByHello says that the name in a client's hello matters even if its route does not depend on it.
+	// ByHello says that an upstream or the metrics need the name in a client's hello.
 	ByHello bool
 	// BySource and ByPort say that a route depends on the client's source, or on the port. Otherwise the kernel is not
 	// asked for them.
@@ -134,7 +134,7 @@ func (l *Listener) Service() *worker.Service {
 }
 
 // Enforce makes this the generation in force. Its rules of access, for PROXY headers and for certificates now apply to
-// earlier clients without an endpoint, which go to its upstreams if no endpoint serves them.
+// earlier clients without an endpoint. They go to its upstreams if no endpoint serves them.
 func (l *Listener) Enforce() { l.state.current.Store(l) }
 
 // Forget releases the state of sessions to removed endpoints.

@@ -94,7 +94,7 @@ func (m *Mirror) ended(e *Endpoint) {
 	m.Snapshot.notifyRoom()
 }
 
-// A mirrorBinding is the binding of a mirror, which is no session: only its names are asked for.
+// A mirrorBinding is the binding of a mirror. Only its names are asked for, because a mirror is no session.
 type mirrorBinding struct {
 	worker.Binding // nil
 	endpoint       *Endpoint

@@ -77,7 +77,7 @@ func (s *Search) TLS() (*tlsterm.Client, string) {
 	return s.snapshot.TLS, s.endpoint.host
 }
 
-// Startup returns the bytes that were read from the client, which the endpoint gets first.
+// Startup returns the bytes that were read from the client. The endpoint gets them first.
 func (s *Search) Startup() []byte {
 	if s.offloaded == nil {
 		return nil

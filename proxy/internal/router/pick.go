@@ -300,7 +300,7 @@ func (s *Search) valueOf(k clientkey.Key) string {
 // Refusals by the breaker itself, by a limit, or for lack of a usable endpoint are not failures of
 // a connection, and are not reported.
 type breakerEntry struct {
-	through bool // the breaker has let the client through, which holds a place under its bounds
+	through bool // the breaker has let the client through, and it holds a place under its bounds
 	forced  bool // in panic, let through by an open breaker
 	permit  health.Permit
 

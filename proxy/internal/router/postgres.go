@@ -157,7 +157,7 @@ func idle(e *Endpoint) int {
 	return 1
 }
 
-// Addresses returns the endpoint's addresses, which it looks up within a timeout if the endpoint is a name.
+// Addresses returns the endpoint's addresses. It looks up a name within a timeout.
 func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]loop.Address, error) {
 	e := t.Endpoint
 	if e == nil {

@@ -10,7 +10,7 @@ import (
 type recognition Listener
 
 // recogniser returns the recogniser of the listener's routes. It is nil if no route depends on
-// first bytes, or if each client has to send a hello, which is read separately.
+// first bytes, or if each client has to send a hello: hellos are read separately.
 func (l *Listener) recogniser() *firstbytes.Recogniser {
 	if p := &l.cfg.Preread; l.cfg.Table == nil || p.Hello || p.Postgres != nil {
 		return nil

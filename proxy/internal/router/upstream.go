@@ -83,9 +83,9 @@ func (u *Upstream) Endpoint(name string, addr sockopt.Address, cfg lb.EndpointCo
 	return e, true, nil
 }
 
-// Forget makes the upstream forget an endpoint. After [Listener.Forget], listeners keep nothing for its sessions, which go
-// on. late is called when a further session begins, with a client that was on its way. It is called on the session's loop,
-// just before the session can be cut; it must be quick, and may be nil.
+// Forget makes the upstream forget an endpoint. Its sessions go on, but after [Listener.Forget] listeners keep nothing for
+// them. late is called when a further session begins, with a client that was on its way. It is called on the session's
+// loop, just before the session can be cut; it must be quick, and may be nil.
 func (u *Upstream) Forget(e *Endpoint, late func()) {
 	if late != nil {
 		e.late.Store(&late)
@@ -240,8 +240,7 @@ func (snap *UpstreamSnapshot) times() *UpstreamSnapshot {
 // Set returns the endpoints, nil if there was never a set.
 func (snap *UpstreamSnapshot) Set() *lb.Set { return snap.upstream.set.Load() }
 
-// SetEndpoints sends clients to the endpoints of a set, which has been attached, and returns the
-// former set.
+// SetEndpoints sends clients to the endpoints of an attached set, and returns the former set.
 func (snap *UpstreamSnapshot) SetEndpoints(s *lb.Set) (before *lb.Set) {
 	snap.upstream.newest.Store(snap) // before a client can find them
 	before = snap.upstream.set.Swap(s)

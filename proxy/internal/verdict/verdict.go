@@ -24,8 +24,8 @@ type parts struct {
 // window was shut though nothing waited for room.
 type hostParts struct{ sent, took, shut time.Duration }
 
-// Kept returns the shares of the time in which the session was kept waiting. It leaves out the idle time, and the
-// client's own silence, because nobody waits for an answer then.
+// Kept returns the shares of the time in which the session was kept waiting. It leaves out the idle time and the
+// client's silence, which keep nobody waiting.
 func (v *Verdict) Kept() [Kinds]float64 {
 	kept := v.Shares
 	kept[Idle] = 0

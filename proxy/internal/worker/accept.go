@@ -65,7 +65,7 @@ func (w *worker) reopen() {
 }
 
 // before makes sure that there are resources for a client. Other workers may take the last place between this check and the
-// accept: so each worker may accept one client beyond the limit, which then waits for its turn.
+// accept: so each worker may accept one client beyond the limit. This client waits for its turn.
 func (a *acceptor) before() error {
 	if !a.closing {
 		g := a.worker.group
@@ -151,8 +151,8 @@ func identified(c *Client, p *Preread) bool {
 	return c.tcp && (!c.peer.Known() || !p.expectsHeader(c))
 }
 
-// Paused is called when accepting failed, or when no client is wanted now. In the latter case accepting is suspended until
-// there is room; only sockets with waiting clients are tried then.
+// Paused is called when accepting failed, or when no client is wanted now. If none is wanted, accepting is suspended until
+// there is room. Then only sockets with waiting clients are tried.
 func (a *acceptor) Paused(err error) {
 	a.failed = true
 	w := a.worker

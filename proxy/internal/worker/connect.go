@@ -284,7 +284,7 @@ func (c *Client) setNoDelay() {
 	}
 }
 
-// queued reports whether client bytes are queued. The epoll event may have reported a PROXY header, which is consumed by
+// queued reports whether client bytes are queued. The epoll event may have reported a PROXY header that is consumed by
 // now. An end of file alone does not count.
 func (c *Client) queued() bool {
 	p := &c.serving.service.Preread
@@ -311,8 +311,8 @@ func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	}
 }
 
-// sendSome sends as many bytes as there is room for. For such single sends a vecio.Writer, which has to be opened for each
-// socket, would take 1.5 times the CPU.
+// sendSome sends as many bytes as there is room for. A vecio.Writer would have to be opened for each socket, and take 1.5
+// times the CPU for such single sends.
 func sendSome(fd int, b []byte, flags int) (sent int, err error) {
 	for sent < len(b) {
 		n, err := sys.Send(fd, b[sent:], flags|sys.MSG_DONTWAIT|sys.MSG_NOSIGNAL)

@@ -39,7 +39,7 @@ func askedBy(hello *clienthello.Info) asked {
 	return sha256.Sum256(b)
 }
 
-// greeted notes the hello at the beginning of b, which is parsed already.
+// greeted notes the hello at the beginning of b, parsed as hello.
 func (c *Client) greeted(b []byte, hello *clienthello.Info) {
 	if n, err := clienthello.Length(b); err == nil && n <= len(b) {
 		c.hello = firstHello{n, askedBy(hello)}
@@ -54,8 +54,8 @@ func (h *firstHello) upTo(b []byte) []byte {
 	return b
 }
 
-// gate returns the gate for the bytes of a client, of which the endpoint has the first moved already, and how many more
-// pass freely. It is nil if no hello was read. The gate takes over the memory that is charged for the client's bytes.
+// gate returns the gate for the bytes of a client, and how many more pass freely. The endpoint has the first moved bytes
+// already. The gate is nil if no hello was read. It takes over the memory that is charged for the client's bytes.
 func (h *firstHello) gate(w *worker, moved int, charged *int32) (driver.Gate, int) {
 	if h.size == 0 {
 		return nil, 0

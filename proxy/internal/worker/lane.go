@@ -145,8 +145,7 @@ func (w *worker) awaitLane(n *conn) {
 	}
 }
 
-// add lets a session be asked after a time, which is the same for the whole queue. A session that waits in this or another
-// queue already is not added.
+// add lets a session be asked after a time, the same for the whole queue. A session that waits in any queue is not added.
 func (q *laneQueue) add(n *conn, began int64, after time.Duration) {
 	if n.is(waitsLane) {
 		return

@@ -259,8 +259,8 @@ func negative(r relay.Result) relay.Result {
 	return relay.Result{AToB: of(&r.AToB), BToA: of(&r.BToA)}
 }
 
-// Rebind gives adopted sessions in the lane to another Adoption, which find returns for their limits and their endpoint's
-// address; nil leaves a session as it is. The loops call find, which must not wait. Rebind returns before they do.
+// Rebind gives adopted sessions in the lane to the Adoption that find returns for their limits and their endpoint's
+// address; nil leaves a session as it is. The loops call find, perhaps after Rebind has returned. It must not wait.
 func (g *Group) Rebind(find func(of *relay.Limits, endpoint netip.AddrPort) Adoption) {
 	for _, w := range g.workers {
 		w.post(func() {

@@ -39,7 +39,7 @@ type laneFacts uint8
 const (
 	goneOn   laneFacts = 1 << iota // it goes on without this process, for which it has ended
 	coming                         // it is coming back, see [Group.ReturnLane]
-	cameBack                       // it has come back, and keeps its place in the lane, which its new sockets need
+	cameBack                       // it has come back; its new sockets need its place in the lane
 	armed                          // the lane may take it
 	hasLeft                        // times holds its time until it left
 	queued                         // a later look decides whether it is a flow, see [laneGaps]
@@ -202,7 +202,7 @@ var (
 	_ lane.Returner = (*laneOwner)(nil)
 )
 
-// laneSessionOf returns the laneSession around a session of the lane, which is the first field of one.
+// laneSessionOf returns the laneSession around a session of the lane. The session is its first field.
 func laneSessionOf(s *lane.Session) *laneSession { return (*laneSession)(unsafe.Pointer(s)) }
 
 var _ [0]struct{} = [unsafe.Offsetof(laneSession{}.session)]struct{}{}

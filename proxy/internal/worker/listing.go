@@ -164,7 +164,7 @@ type Query struct {
 	Accepts func(*Session) bool
 }
 
-// SetID selects a client by the text of its ID, or of its record's. Zero is nobody's, and an error: in a Query it would select all.
+// SetID selects a client by the text of its ID, or of its record's. An ID of 0 is an error: in a Query it would select all.
 func (q *Query) SetID(text string) (err error) {
 	var ok bool
 	if q.Record, ok = record.ParseID(text); ok && !q.Record.IsZero() {

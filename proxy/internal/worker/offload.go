@@ -308,8 +308,8 @@ type layer interface {
 }
 
 // TakeSockets takes the connections of a client and of its endpoint over from the runtime, for [Offloaded.Rejoin]. Each is
-// a *net.TCPConn or *net.UnixConn, alone or within [relay.Prefixed], or beneath a layer such as tlsterm.Conn, which must
-// not be read or written meanwhile. TakeSockets needs one more descriptor for a moment. If there is none it waits, as
+// a *net.TCPConn or *net.UnixConn, alone or within [relay.Prefixed], or beneath a layer such as tlsterm.Conn. The layer
+// must not be read or written meanwhile. TakeSockets needs one more descriptor for a moment. If there is none it waits, as
 // accepting does, until ctx ends or the client has gone ([sockopt.ErrGone]). On an error the caller closes both.
 func TakeSockets(ctx context.Context, client, endpoint net.Conn) (*Rejoin, error) {
 	a, b := plainOf(client), plainOf(endpoint)

@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// scratchSize is the most first bytes that are looked at: the largest hello, which is larger than any header of the PROXY
-// protocol.
+// scratchSize is how many first bytes are looked at, at most: the largest hello, which is larger than any header of the
+// PROXY protocol.
 const scratchSize = clienthello.Max
 
 // A client's first bytes are peeked at, into one buffer that the worker owns: they stay in the socket's queue, so that
@@ -72,7 +72,7 @@ func (w *worker) prereadMore(c *Client) {
 	}
 }
 
-// expect waits at most the given time for the client's data of a phase, which may have come already; 0: the running timer
+// expect waits at most the given time for the client's data of a phase. It may have come already. 0: the running timer
 // goes on.
 func (w *worker) expect(c *Client, p phase, within time.Duration) {
 	c.phase = p
@@ -121,9 +121,9 @@ func (w *worker) peek(c *Client) {
 	}
 }
 
-// startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other byte, but the endpoint
-// would get it as urgent data, and read only the bytes behind it, which are not the bytes that decided the route. Reading
-// it from the socket makes it a byte of the stream. A peek stops at a later urgent mark.
+// startsUrgent reports whether the next byte was sent as urgent data. A peek shows it like any other byte, so it helps to
+// decide the route. But the endpoint would get it as urgent data, and read only the bytes behind it. Reading it from the
+// socket makes it a byte of the stream. A peek stops at a later urgent mark.
 func (c *Client) startsUrgent() bool {
 	if !c.tcp {
 		return false

@@ -52,8 +52,8 @@ func (w *worker) scanSomeClients() {
 	}
 }
 
-// A Match reports whether it selects the sessions of a socket with a binding, which is nil for sessions without one. Loops
-// call it, several at a time.
+// A Match reports whether it selects the sessions of a socket with a binding, nil for none. Loops call it, several at a
+// time.
 type Match func(l *Listening, b Binding) bool
 
 // CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are left alone:
@@ -182,9 +182,9 @@ func (p *places) at(place int64) *conn {
 // Loops returns the number of loops.
 func (g *Group) Loops() int { return len(g.workers) }
 
-// Progress calls [Host.Lasts] for each session with a record that reaches an age of a multiple of every after from, and not
-// after to, which are times of the clock. The loops are asked for a few sessions at a time. Progress returns at the end, or
-// when ctx or the group ends. Only one goroutine may call it at a time.
+// Progress calls [Host.Lasts] for each session with a record if its age reaches a multiple of every after from, and not
+// after to (times of the clock). The loops are asked for a few sessions at a time. Progress returns at the end, or when ctx
+// or the group ends. Only one goroutine may call it at a time.
 func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duration) {
 	if every <= 0 {
 		return

@@ -43,8 +43,8 @@ type Service struct {
 // A Preread is the data to look at before a target is chosen. It is not consumed, except for
 // the header of the PROXY protocol. The zero value looks at nothing, and costs nothing.
 type Preread struct {
-	// Header selects the clients that have to send a PROXY header first, which is consumed and has its own timeout. Nil: no
-	// client.
+	// Header selects the clients that have to send a PROXY header first. The header is consumed, and has its own timeout.
+	// Nil: no client.
 	Header *proxyproto.Policy
 	// Hello reads the client's TLS ClientHello into [Client.Hello]. A
 	// client that sends anything else is reset, unless AnyHello is set.
@@ -147,7 +147,7 @@ type Admitter interface {
 type Action uint8
 
 const (
-	// GiveUp: no target takes the client, which is reset. Err says why.
+	// GiveUp: no target takes the client, and it is reset. Err says why.
 	GiveUp Action = iota
 	// Connect to Step.Address, then call Reached or Failed.
 	Connect

@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// Bytes are the bytes that sessions have moved, and Moved those of a direction.
+// Bytes is what sessions have moved; Moved is what a direction has moved.
 type (
 	Bytes = tally.Bytes
 	Moved = tally.ByEngine

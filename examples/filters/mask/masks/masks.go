@@ -157,9 +157,9 @@ func (m *Masker) Counts() Counts { return m.counts }
 func (m *Masker) Held() int { return m.held }
 
 // Mask masks the next bytes of the stream in place. b begins with the bytes held back by the last call, as that
-// call has left them, and continues with new bytes. The last held bytes of b may be the beginning of a match,
-// so they are held back. If last is set, no more bytes are expected and none are held: the rest of a match that
-// comes later is still masked. changed reports whether b was changed.
+// call has left them, and continues with new bytes. The bytes at the end of b that may begin a match are held
+// back; held is their number. If last is set, no more bytes are expected and none are held: the rest of a match
+// that comes later is still masked. changed reports whether b was changed.
 func (m *Masker) Mask(b []byte, last bool) (held int, changed bool) {
 	at, all := m.held, len(b)
 	for i := range m.stages {

@@ -40,8 +40,8 @@ func Parse(config string) (*Pairs, error) {
 	return p, nil
 }
 
-// Replace appends b to out, with the texts replaced. The last held bytes of out may be the beginning of a text,
-// and must come first in the next b. If last is set, no more bytes come and none are held.
+// Replace appends b to out, with the texts replaced. The held bytes at the end of out may begin a text: they
+// must come first in the next b. If last is set, no more bytes come and none are held.
 func (p *Pairs) Replace(out, b []byte, last bool) (_ []byte, held int) {
 	plain := 0 // b[plain:i] contains no text
 	for i := 0; i < len(b); {
