@@ -166,6 +166,9 @@ func (f *finder) process(s *Status) {
 	if c := s.Connections; c.Most > 0 && c.Active >= c.Most {
 		f.add(of, Warning, "connections_limit", "the process is at its limit of connections (%d of %d): further clients wait", c.Active, c.Most)
 	}
+	if n := s.AcceptPausesLastMinute; n > 0 {
+		f.add(of, Warning, "local_faults", "accepting failed %s within the last minute (mostly for lack of descriptors or memory): further clients wait. penstock doctor --process says what to raise", plural(n, "time", "times"))
+	}
 	if t := s.TLSSessions; t.Most > 0 && t.Active >= t.Most {
 		f.add(of, Warning, "tls_limit", "the process is at its limit of TLS sessions (%d of %d): further TLS clients are refused", t.Active, t.Most)
 	}

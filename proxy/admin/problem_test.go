@@ -114,6 +114,10 @@ func TestProblems(t *testing.T) {
 				"warning tls_limit the process is at its limit of TLS sessions (7 of 7): further TLS clients are refused",
 			},
 		},
+		"accepting fails": {
+			Status{State: Serving, AcceptPausesLastMinute: 12},
+			[]string{"warning local_faults accepting failed 12 times within the last minute (mostly for lack of descriptors or memory): further clients wait. penstock doctor --process says what to raise"},
+		},
 		"below them": {Status{State: Serving, Summary: Summary{Connections: Connections{Active: 495, Most: 496}}, TLSSessions: TLSSessions{Active: 6, Most: 7}}, nil},
 		"limit of a listener": {
 			web(func(l *Listener) { l.State, l.PausedAt = Paused, "connections" }),

@@ -64,6 +64,9 @@ type Status struct {
 	Restart []string `json:"restart,omitempty"`
 
 	Summary
+	// AcceptPausesLastMinute is the increase of accept_pauses over about the last minute.
+	AcceptPausesLastMinute int64 `json:"accept_pauses_last_minute,omitempty"`
+
 	TLSSessions TLSSessions `json:"tls_sessions" metric:"tls_"`
 	// Traces is the export of traces. Left out if there was none.
 	Traces *Traces `json:"traces,omitempty" metric:"spans_"`

@@ -24,6 +24,7 @@ type watcher struct {
 	*drains
 	*sockets
 	*sessionLog
+	host     *host
 	read     func() *reader // returns a reader of the present state
 	outages  *monitor.Outages
 	sums     *monitor.Sums
@@ -135,6 +136,7 @@ const (
 	localLine     = "connections to endpoints failed because this machine lacks a resource"
 	withheldLine  = "endpoints were not ejected because of max_ejected"
 	unwrittenLine = "lines of the session log were dropped" // logged by the session log itself
+	pausedLine    = "accepting is paused"                   // logged by the host itself
 	droppedLine   = "the accept queue overflowed, and clients had to try again"
 )
 
@@ -162,7 +164,7 @@ func (w *watcher) watched() []monitor.Counter {
 			}
 		}
 	}
-	list = w.removedCounters(list)
+	list = append(w.removedCounters(list), monitor.Counter{Key: w.host, Message: pausedLine, Total: w.host.paused.Load(), Unlogged: true})
 	w.outliers(func(u *upstream) {
 		list = append(list, monitor.Counter{Key: u.outlier, Message: withheldLine, Kind: "upstream", Name: u.cfg.Name, Total: u.outlier.Withheld.Load()})
 		list = u.withheld(list)

@@ -156,16 +156,16 @@ func (s *Server) makeParts() {
 	}
 	s.sessionLog = &sessionLog{core: s.core, progress: make(chan struct{}, 1)}
 	s.traceExport = &traceExport{core: s.core}
-	s.watcher = &watcher{
-		core: s.core, drains: s.drains, sockets: s.sockets, sessionLog: s.sessionLog,
-		outages: monitor.NewOutages(s.log), sums: monitor.NewSums(s.log), read: func() *reader { return s.reader(new(router.Running), true) },
-	}
-	s.lanes = &lanes.Lanes{Log: s.log, Mu: &s.mu, Places: s.places, Go: s.goTracked, Closing: func() bool { return s.closing }, Ended: s.ended}
-	s.LaneSwitcher, s.upstreamManager.lanes = s.lanes, s.lanes
 	s.host = &host{
 		core: s.core, sockets: s.sockets, sessionLog: s.sessionLog, traceExport: s.traceExport,
 		full: episode.New(func() { s.log.Info("the number of connections is below the limit again") }), outOfDescriptors: episode.New(func() {}),
 	}
+	s.watcher = &watcher{
+		core: s.core, drains: s.drains, sockets: s.sockets, sessionLog: s.sessionLog, host: s.host,
+		outages: monitor.NewOutages(s.log), sums: monitor.NewSums(s.log), read: func() *reader { return s.reader(new(router.Running), true) },
+	}
+	s.lanes = &lanes.Lanes{Log: s.log, Mu: &s.mu, Places: s.places, Go: s.goTracked, Closing: func() bool { return s.closing }, Ended: s.ended}
+	s.LaneSwitcher, s.upstreamManager.lanes = s.lanes, s.lanes
 	s.sessionTable = &sessionTable{core: s.core, endings: make(map[*endJob]bool)}
 }
 

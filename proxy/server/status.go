@@ -89,6 +89,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 		return
 	}
 	s.sessionLog.recentSessionLog(st.SessionLog, s.watcher.sums)
+	st.AcceptPausesLastMinute = s.watcher.sums.Recent(s.now(), s.host, pausedLine)
 	st.Live, st.StateFile, st.DeniedByHand = s.liveChanges.liveStatus(), s.liveChanges.stateFile(), s.denials.status()
 	st.RemovedWaiting, st.ClosedListeners = s.waitingForRemoved(), s.removed.closed()
 	st.RemovedSessions, st.RemovedUntil = s.removed.sessions()

@@ -98,12 +98,13 @@ func withFewDescriptors(t *testing.T, flags ...string) (s *stage, p *program, va
 func TestOutOfDescriptors(t *testing.T) {
 	t.Parallel()
 
-	s, p, variables := withFewDescriptors(t)
+	s, p, variables := withFewDescriptors(t, "--admin", "unix:a.sock")
 	const clients = 80
 	must(t, greet(s, variables["p_ADDR"], clients))
 	must(t, s.stderrHas([]string{"p", `"level":"WARN","msg":"accepting is paused".*too many open files`}))
 	answered := part(t, s)
 	must(t, s.stderrHas([]string{"p", `"msg":"accepting has resumed"`}))
+	must(t, s.status([]string{"a.sock", `"problems":.*"kind":"local_faults".*accepting failed [0-9]+ times? within the last minute`}))
 	must(t, greet(s, variables["p_ADDR"], 1))
 	if part(t, &stage{clients: map[string]net.Conn{"0": s.clients["0"]}}) != 1 {
 		t.Error("a client is not answered after it was over")
