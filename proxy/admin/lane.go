@@ -61,7 +61,7 @@ func (l *Lane) Trouble() string {
 	case !l.Wanted:
 		return ""
 	case l.State == LaneBusy:
-		return "sessions stay in user space: " + l.Why + ": end that process, or remove its pins"
+		return "sessions stay in user space: " + l.Why + ": once that process has ended, this one opens the lane, and takes over sessions that go on in it. If no process has it, remove its pins"
 	case l.State == LaneUnavailable:
 		return "sessions stay in user space, because there is no lane (" + l.Why + "): repair what penstock doctor and penstock check report, and reload"
 	}

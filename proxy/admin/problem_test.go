@@ -95,7 +95,7 @@ func TestProblems(t *testing.T) {
 		},
 		"another process has the lane": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneBusy, Wanted: true, Why: "lane: device lo: another lane is attached, by process 12"}}},
-			[]string{"warning lane_busy sessions stay in user space: lane: device lo: another lane is attached, by process 12: end that process, or remove its pins"},
+			[]string{"warning lane_busy sessions stay in user space: lane: device lo: another lane is attached, by process 12: once that process has ended, this one opens the lane, and takes over sessions that go on in it. If no process has it, remove its pins"},
 		},
 		"there is no lane": {
 			Status{State: Serving, Summary: Summary{Lane: &Lane{State: LaneUnavailable, Wanted: true, Why: "CAP_BPF"}}},
