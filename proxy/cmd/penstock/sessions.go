@@ -408,7 +408,7 @@ func (c *sourcesCmd) Run(e *cli.Env) error {
 
 // writeSources writes a table with a row for each source.
 func writeSources(w io.Writer, s *admin.Sources) error {
-	rows := [][]string{{"source", "connections", "new/s", "refused", "bytes"}}
+	rows := [][]string{{"source", "connections", "new/s", "refused", "bytes of present connections"}}
 	for i := range s.Sources {
 		one := &s.Sources[i]
 		rows = append(rows, []string{one.Source, fmt.Sprint(one.Connections), fmt.Sprintf("%.1f", one.PerSecond), fmt.Sprint(one.Refused), display.Bytes(one.Bytes)})

@@ -30,8 +30,8 @@ var errUnnamed = errors.New("its lock file is removed again and again")
 var (
 	// ErrTaken: another process keeps its changes in the file.
 	ErrTaken = errors.New("another process writes its changes to it")
-	// ErrClosed: the process drains, and its successor uses the file now.
-	ErrClosed = errors.New("the process drains, and its successor uses the file now")
+	// ErrClosed: the process drains, and has left the file to a successor, if there is one.
+	ErrClosed = errors.New("the process drains, and keeps no more changes: a successor may use the file now")
 	// ErrCorrupt: the file has changes that could not be read, and was moved away.
 	ErrCorrupt = errors.New("the file was corrupt")
 	// ErrForeign: the file cannot be read, or is no file of changes. It is left as it is.
