@@ -568,6 +568,59 @@ upstreams:`+upstreams.String(), "c.pem", cert, "k.pem", key, "trap.wasm", trapMo
 	}
 }
 
+// TestPostgresCancelAfterReload: a CancelRequest also gets to a removed endpoint and a former upstream that still have sessions of the
+// listener, but not to an upstream of another source.
+func TestPostgresCancelAfterReload(t *testing.T) {
+	t.Parallel()
+
+	servers, at := make(map[string]*pgServer), make(map[string]string)
+	for _, name := range []string{"blue", "green", "gone", "other"} {
+		servers[name] = new(pgServer)
+		at[name] = servers[name].serve(t, name, "N")
+	}
+	serving := func(to, more string, green ...string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", postgres: passthrough, upstream: %s, routes: [{match: {source: [127.0.0.2]}, upstream: other}]}]
+upstreams: [{name: green, endpoints: [%s], health_check: off}, {name: other, endpoints: [%q], health_check: off}%s]`, to, strings.Join(green, ", "), at["other"], more)
+	}
+	blue := fmt.Sprintf(", {name: blue, endpoints: [%q], health_check: off}", at["blue"])
+	r := start(t, serving("blue", blue, at["gone"]))
+	hold := func(source string) {
+		c := dialFrom(t, source, r.At("l"))
+		_, _ = io.WriteString(c, startup)
+		line(t, c)
+	}
+	cancels := func(want string) {
+		t.Helper()
+		c := client(t, r.At("l"))
+		_, _ = io.WriteString(c, cancel)
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%v, want an end", err)
+		}
+		var got []string
+		for name, p := range servers {
+			p.mu.Lock()
+			if len(p.cancels) > 0 {
+				got = append(got, name)
+			}
+			p.cancels = nil
+			p.mu.Unlock()
+		}
+		slices.Sort(got)
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("it got to %q, want %q", got, want)
+		}
+	}
+	hold("127.0.0.1")
+	hold("127.0.0.2")
+	cancels("blue")
+	r.Reload(serving("green", blue, at["gone"])) // blue stays, but the listener leads to green
+	cancels("blue gone")
+	hold("127.0.0.1")
+	r.Reload(serving("green", "", at["green"])) // blue goes, and green gets another endpoint
+	cancels("blue gone green")
+}
+
 // trapModule is a filter that fails for each client.
 func trapModule() string {
 	m := &Module{Pages: 1}

@@ -64,6 +64,9 @@ type bindingKey struct {
 func (l *Listener) newBinding(snap *UpstreamSnapshot, e *Endpoint, breaker *health.Breaker, count *KeyCount) *binding {
 	b := &binding{limits: l.limits, listener: l, snapshot: snap, endpoint: e, breaker: breaker, key: count}
 	b.limits.Of, b.limits.FirstByteCame = b, b.firstByte
+	if l.cfg.Preread.Postgres != nil {
+		l.state.Cancels.note(l, snap, e)
+	}
 	return b
 }
 

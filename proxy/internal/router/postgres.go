@@ -2,10 +2,13 @@ package router
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/fanout"
@@ -37,6 +40,65 @@ type Cancels struct {
 	Requests, Sent, Failed atomic.Int64
 	// Queue holds the requests that are being sent.
 	Queue fanout.Queue
+
+	mu    sync.Mutex
+	bound map[stay]bool // where sessions of the listener began; some entries are of sessions that have ended
+}
+
+// A stay is an endpoint to which a generation of a listener has bound sessions. The sessions keep all three in memory.
+type stay struct {
+	by  weak.Pointer[Listener]
+	way weak.Pointer[UpstreamSnapshot]
+	to  weak.Pointer[Endpoint]
+}
+
+// note records that sessions of a listener go to an endpoint.
+func (c *Cancels) note(l *Listener, snap *UpstreamSnapshot, e *Endpoint) {
+	v := stay{weak.Make(l), weak.Make(snap), weak.Make(e)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bound[v] {
+		return
+	}
+	if c.bound == nil {
+		c.bound = make(map[stay]bool)
+	}
+	maps.DeleteFunc(c.bound, func(v stay, _ bool) bool { return v.by.Value() == nil || v.way.Value() == nil || v.to.Value() == nil })
+	c.bound[v] = true
+}
+
+// former calls see with the endpoints that still have sessions of the listener, but get no new ones: removed endpoints of the
+// given upstreams, and all endpoints of upstreams to which the listener no longer leads.
+func (l *Listener) former(of map[*Upstream]bool, see func(snap *UpstreamSnapshot, e *Endpoint)) {
+	c, leads := &l.state.Cancels, l.upstreams()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for v := range c.bound {
+		by, snap, e := v.by.Value(), v.way.Value(), v.to.Value()
+		if by != nil && snap != nil && e != nil && e.Active() > 0 && (of[snap.upstream] && e.Forgotten() || !leads[snap.upstream]) {
+			see(snap, e)
+		}
+	}
+}
+
+// upstreams returns the upstreams to which the listener may lead clients.
+func (l *Listener) upstreams() map[*Upstream]bool {
+	found := make(map[*Upstream]bool)
+	add := func(f *Filter, snaps ...*UpstreamSnapshot) {
+		if f != nil {
+			snaps = slices.AppendSeq(snaps, maps.Values(f.Snapshots))
+		}
+		for _, snap := range snaps {
+			for ; snap != nil; snap = snap.Fallback {
+				found[snap.upstream] = true
+			}
+		}
+	}
+	add(l.cfg.Filter, l.cfg.Default)
+	for _, r := range l.cfg.Routes {
+		add(r.Filter, append(slices.Clone(r.Snapshots), r.Snapshot)...)
+	}
+	return found
 }
 
 // A CancelTarget is an endpoint that may run the query that a CancelRequest is about.
@@ -122,9 +184,15 @@ func (l *Listener) Filters() bool {
 
 // CancelTargets returns at most most endpoints of some upstreams and of their fallbacks, whatever
 // the verdicts on them, and a client's original destination if it is among the upstreams. Endpoints with sessions come
-// first.
+// first. Former endpoints with sessions are among them, unless no upstream is given.
 func (l *Listener) CancelTargets(of []*UpstreamSnapshot, c *worker.Client, most int) (list []CancelTarget) {
-	seen := make(map[*Endpoint]bool)
+	seen, asked := make(map[*Endpoint]bool), make(map[*Upstream]bool)
+	add := func(snap *UpstreamSnapshot, e *Endpoint) {
+		if !seen[e] {
+			seen[e] = true
+			list = append(list, CancelTarget{e, snap, l, loop.Address{}})
+		}
+	}
 	for _, snap := range of {
 		if snap == toOriginal {
 			if at, err := l.original(c); err == nil {
@@ -133,17 +201,18 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, c *worker.Client, most 
 			continue
 		}
 		for ; snap != nil; snap = snap.Fallback {
+			asked[snap.upstream] = true
 			set := snap.Set()
 			if set == nil {
 				continue
 			}
 			for _, m := range set.Members() {
-				if e := m.Endpoint.Of.(*Endpoint); !seen[e] {
-					seen[e] = true
-					list = append(list, CancelTarget{e, snap, l, loop.Address{}})
-				}
+				add(snap, m.Endpoint.Of.(*Endpoint))
 			}
 		}
+	}
+	if len(asked) > 0 { // otherwise no route or filter lets the request pass
+		l.former(asked, add)
 	}
 	slices.SortStableFunc(list, func(a, b CancelTarget) int { return idle(a.Endpoint) - idle(b.Endpoint) })
 	return list[:min(len(list), most)]
