@@ -364,8 +364,8 @@ func (l *Lane) Size() int {
 }
 
 // Memory returns how many bytes of kernel memory the table of sessions takes. They are allocated by Open and do
-// not depend on the number of sessions. 0 means that the kernel does not report it. In this process, each place
-// takes 13 bytes more, and a Session 40 bytes, or 112 bytes if Join made it.
+// not depend on the number of sessions. 0 means that the kernel does not report it. The process itself
+// uses 13 bytes for each place, and 40 for a Session, or 112 if Join made it.
 func (l *Lane) Memory() uint64 {
 	if l.program == nil {
 		return 0

@@ -328,7 +328,7 @@ func (d *direction) passEnd() wait {
 	return waitDone
 }
 
-// opHalfClose is the operation of a failure to pass an end of file on. Its system call, shutdown(2), would read as
+// opHalfClose is the operation in an error of closeWrite. The name of its system call, shutdown, could be taken for
 // [Relay.Shutdown].
 const opHalfClose = "half-close"
 

@@ -71,7 +71,7 @@ type Trial struct {
 	Opened      []Opened      `json:"breakers_opened"`
 	FirstOpened report.Number `json:"first_breaker_opened_seconds"`
 	// Back is when the 99th percentile was back to its value before the incident, for any reason. BackAfter is the
-	// same from the end of the incident on, for trials in which it was not back before.
+	// same, counted from the end of the incident, if Back is not known.
 	Back      report.Number `json:"p99_back_seconds"`
 	BackAfter report.Number `json:"p99_back_after_end_seconds"`
 }

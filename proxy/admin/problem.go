@@ -29,7 +29,7 @@ type Problem struct {
 	Severity Severity `json:"severity"` // outage or warning
 	// Kind is a word for programs. docs/reload.md lists all kinds.
 	Kind string `json:"kind"`
-	// Listener, Upstream and Endpoint are the subject. They are left out for the whole process.
+	// Listener, Upstream and Endpoint are the subject. A problem of the whole process has none.
 	Listener string    `json:"listener,omitempty"`
 	Upstream string    `json:"upstream,omitempty"`
 	Endpoint string    `json:"endpoint,omitempty"`

@@ -318,7 +318,7 @@ func Descriptors() int {
 }
 
 // Affordable returns the number of connections that n descriptors allow, at two descriptors each. A sixty-fourth is
-// left for everything else, or more with many loops: each loop has two descriptors, and one in reserve. Pipes and
+// left for everything else, or more with many loops: four descriptors for each. Pipes and
 // mirrors do not count: they get what connections leave, and give it back when connections need it.
 func Affordable(n, loops int) int {
 	rest := min(max(n/64, min(64, n*4/5)), 1024)

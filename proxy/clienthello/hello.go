@@ -75,10 +75,10 @@ type Info struct {
 }
 
 // Length returns how many bytes are needed in all, from the client's first on, as far as the
-// length fields in b show it. If that is at most len(b), the hello is whole. Otherwise fewer
-// bytes are certainly not enough, so that a caller that waits for that many does not wake too
-// early. Such a caller asks twice for a hello in one record, and for one in many records about as often
-// as its length can be divided by six fifths. The result is never more than [Max].
+// length fields in b show it. If that is at most len(b), the hello is whole. Otherwise it has at least
+// need bytes: a caller that waits for need bytes does not wake too early. Such a caller calls twice for a
+// hello in one record, and about log(length)/log(6/5) times for one in many. The result is never more than
+// [Max].
 //
 // Errors are [ErrNotTLS], [ErrTooLong] and [ErrMalformed], as soon as b shows them.
 func Length(b []byte) (need int, err error) {

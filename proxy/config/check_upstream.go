@@ -337,7 +337,7 @@ func (k *checker) congestion(name *string, section any) {
 	}
 }
 
-// uncontrolled warns that the kernel did not say whether it has a congestion control.
+// uncontrolled warns that the kernel may lack the named congestion control.
 func (k *checker) uncontrolled(at place, name string, err error) {
 	k.warnAt(at, "look into /proc/sys/net/ipv4/tcp_available_congestion_control on the machine where penstock will run. If that kernel does not have it, sockets use the system's congestion control",
 		"it is unknown whether this kernel has the congestion control %s: %v", name, err)

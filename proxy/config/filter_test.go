@@ -55,7 +55,7 @@ func TestFilterProblems(t *testing.T) {
 		"{wasm: a.wasm, preread: 16KiB, timeout: 1ms}": "",
 		"{wasm: none.wasm}":                            "5:20: open /etc/none.wasm",
 		"{wasm: unknown.wasm}":                         "5:20: /etc/unknown.wasm: the module imports env.proxy_http_call",
-		"{wasm: large.wasm}":                           "5:20: /etc/large.wasm: the module needs more memory than memory allows",
+		"{wasm: large.wasm}":                           "5:20: /etc/large.wasm: the module needs more memory than its limit",
 		"{wasm: text.wasm}":                            "5:20: /etc/text.wasm: not a valid module",
 		"{wasm: cut.wasm}":                             "5:20: /etc/cut.wasm: not a valid module",
 		"{wasm: empty.wasm}":                           "5:20: /etc/empty.wasm is empty",

@@ -102,7 +102,7 @@ func TestRewriteModules(t *testing.T) {
 		"{direction: none, wasm: up.wasm}":                                                        "",
 		"{direction: down, wasm: up.wasm}":                                                        "5:38: /etc/up.wasm: the module exports no proxy_on_upstream_data",
 		"{direction: up, wasm: none.wasm}":                                                        "5:36: open /etc/none.wasm",
-		"{direction: up, wasm: large.wasm}":                                                       "5:36: /etc/large.wasm: the module needs more memory than memory allows",
+		"{direction: up, wasm: large.wasm}":                                                       "5:36: /etc/large.wasm: the module needs more memory than its limit",
 		"{direction: up, wasm: text.wasm}":                                                        "5:36: /etc/text.wasm: not a valid module",
 		"{direction: up, wasm: empty.wasm}":                                                       "5:36: /etc/empty.wasm is empty",
 		"{direction: up, wasm: refuses.wasm}":                                                     "5:36: /etc/refuses.wasm: the module does not accept its configuration",

@@ -24,7 +24,7 @@ type Upstream struct {
 	ZoneAware        *ZoneAware        `key:"zone_aware" doc:"Prefers endpoints of this process's zone."`
 	HealthCheck      *HealthCheck      `key:"health_check" on:"yes" doc:"Active health checks of the endpoints. off: none."`
 	OutlierDetection *OutlierDetection `key:"outlier_detection" on:"yes" doc:"Stops sending clients for some time to endpoints that fail clients' connections (ejection). off: never."`
-	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"Stops connections for some time to an upstream or endpoint with too many failures. off: never."`
+	CircuitBreaker   *CircuitBreaker   `key:"circuit_breaker" on:"yes" doc:"Makes no new connections for some time to an upstream or endpoint with too many failures. off: never."`
 	Retry            Retry             `key:"retry" without:"{attempts: 0}" doc:"Tries other endpoints if the connect to an endpoint fails, before any byte of the client was forwarded."`
 	Queue            Queue             `key:"queue" without:"{size: 0}" doc:"Queue for clients while every endpoint is full, or none is usable."`
 	BackupWhen       string            `key:"backup_when" default:"down" enum:"down full" doc:"When backups get clients. down: if no other endpoint is usable. full: also if every other endpoint is at its limit of connections."`
@@ -249,7 +249,7 @@ type OutlierDetection struct {
 	Pos                 Pos
 	ConsecutiveFailures int           `key:"consecutive_failures" default:"5" range:"0..1000000" doc:"Failures in a row that eject an endpoint. 0: this rule is off."`
 	FailurePercentage   float64       `key:"failure_percentage" default:"0" range:"0..100" unit:"%" doc:"Percentage of failed connections that ejects an endpoint. 0: this rule is off."`
-	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Ejects an endpoint that has answered no client for this long while its peers answer, until it answers again. An endpoint that used to answer only some clients is not ejected. 0: never."`
+	Unanswered          time.Duration `key:"unanswered" default:"3s" range:"0..1h" doc:"Ejects an endpoint that has answered no client for this long while its peers answer, until it answers again. An endpoint that usually answers few clients is not ejected. 0: never."`
 	AnswerWithin        time.Duration `key:"answer_within" default:"0s" range:"0..1h" eg:"200ms" doc:"Ejects an endpoint if half of its answers take longer than this to begin, although it was faster before and its peers are faster. Its connections stay. 0: this rule is off."`
 	Window              time.Duration `key:"window" default:"30s" range:"100ms..24h" doc:"Time over which the percentage is measured."`
 	MinVolume           int           `key:"min_volume" default:"20" range:"1..1000000000" doc:"With fewer connections in window, failure_percentage has no effect."`

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -343,13 +345,18 @@ upstreams: [{name: u, endpoints: ["%s:%s"], health_check: off, queue: {hold: 100
 func TestAnotherFamily(t *testing.T) {
 	t.Parallel()
 
-	six, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skip("needs IPv6:", err)
+	var r *rig
+	var six net.Listener
+	var port string
+	for six == nil { // another socket may have the same port of the other family
+		r = start(t, fmt.Sprintf("listeners: [{name: l, bind: \"0.0.0.0:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", named(t, "a")))
+		_, port, _ = net.SplitHostPort(r.At("l"))
+		var err error
+		if six, err = net.Listen("tcp", "[::1]:"+port); err != nil && !errors.Is(err, syscall.EADDRINUSE) {
+			t.Skip("needs IPv6:", err)
+		}
 	}
 	sockets.Serve(t, six, func(c net.Conn) { fmt.Fprintln(c, "six") })
-	_, port, _ := net.SplitHostPort(six.Addr().String())
-	r := start(t, fmt.Sprintf("listeners: [{name: l, bind: \"0.0.0.0:%s\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", port, named(t, "a")))
 	for at, want := range map[string]bool{"[::1]:" + port: true, "[::]:" + port: true, "127.0.0.1:" + port: false, "0.0.0.0:" + port: false} {
 		_, err := r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointAdd, Upstream: "u", Endpoint: at, Name: "six", Weight: 1}, "test")
 		if (err == nil) != want {

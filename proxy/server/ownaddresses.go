@@ -288,7 +288,7 @@ func (c *circles) circle(upstream string, at loop.Address, name bool, fd int) er
 	return nil
 }
 
-// keep notes an edge, and forgets the ones that no longer count. c.mu is held.
+// keep stores an edge, and deletes the edges that no longer count. c.mu is held.
 func (c *circles) keep(upstream, listener string, e *edge) {
 	for from, edges := range c.edges {
 		maps.DeleteFunc(edges, func(_ string, old *edge) bool { return !old.counts(e.met) })

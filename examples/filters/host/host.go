@@ -73,7 +73,7 @@ func Allow() { set("penstock\x00allow", "") }
 // Deny refuses the client. The proxy logs the reason.
 func Deny(reason string) { set("penstock\x00deny", reason) }
 
-// Route sends the client to another upstream, which the key upstreams must list.
+// Route sends the client to another upstream, if the filter's key `upstreams` lists it.
 func Route(upstream string) { set("penstock\x00route", upstream) }
 
 // Next lets the client go on as if the route had not matched.

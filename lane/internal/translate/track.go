@@ -33,7 +33,7 @@ type Flow struct {
 	// although none was missing here.
 	Payload                   uint64
 	Segments, BehindGap, Lost uint32
-	// Resent is how many segments came again with the first byte that the other endpoint has not acknowledged.
+	// Resent counts repeated segments that contain the other endpoint's first unacknowledged byte.
 	Resent uint32
 	// Takes is the largest segment that the endpoint accepts.
 	Takes uint16

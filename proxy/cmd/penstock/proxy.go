@@ -21,7 +21,7 @@ type proxyCmd struct {
 
 	SourceAddress string `placeholder:"IP" help:"Connect to endpoints from this local address. (default: the kernel chooses)"`
 
-	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Give up connecting to an endpoint, at all its addresses together, after this time. For every timeout 0 means no limit. (default: ${default})"`
+	ConnectTimeout   cli.Timeout `default:"5s" placeholder:"TIME" help:"Allow this time for connecting to an endpoint, all its addresses included. For every timeout 0 means no limit. (default: ${default})"`
 	IdleTimeout      cli.Timeout `default:"1h" placeholder:"TIME" help:"End a session if for this long no byte moved and none was acknowledged. (default: ${default})"`
 	HalfCloseTimeout cli.Timeout `default:"1m" placeholder:"TIME" help:"End a session in which no byte moved for this long after one side has sent its end of file. (default: ${default})"`
 	UserTimeout      cli.Timeout `default:"30s" placeholder:"TIME" help:"End the connection if the peer leaves data, a window probe or a keepalive unacknowledged for this long. (default: ${default})"`

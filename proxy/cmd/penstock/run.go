@@ -210,8 +210,8 @@ func (r *daemon) lineAfter(err error) string {
 	return fmt.Sprintf("%s is in force; the reload at %s was refused: %v", r.line(), time.Now().Format("15:04:05"), err)
 }
 
-// watch reloads the configuration when one of its files changes, until ctx ends. It also tries when a change no longer
-// waits to be confirmed, because that may have held up a reload. A reload may change the set of files.
+// watch reloads the configuration when one of its files changes, until ctx ends. It also tries when a pending change
+// is decided, because that change may have held up a reload. A reload may change the set of files.
 func (r *daemon) watch(ctx context.Context) {
 	var now *config.Config
 	var stop func()

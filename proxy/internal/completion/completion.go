@@ -2,8 +2,8 @@
 // itself, which answers by [Line.Complete] with the commands, flags and values of its command line, and with the names
 // in a running process.
 //
-// An answer has a line for each word that may stand there, with its description after a tab, and then one of the lines
-// "=files", "=directories" and "=words", which says whether names of files or directories may stand there too.
+// An answer has a line for each possible word, with its description after a tab. Its last line, "=files", "=directories"
+// or "=words", says whether names of files or directories are possible too.
 package completion
 
 import (

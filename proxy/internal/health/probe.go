@@ -241,7 +241,7 @@ func (p *Probe) other(got []byte, err error) error {
 	return answer{err}
 }
 
-var errStandby error = standby{answer{errors.New("its check found the bytes of a standby")}}
+var errStandby error = standby{answer{errors.New("its check got the answer of a standby")}}
 
 func (p *Probe) isStandby(got []byte) bool {
 	return len(p.cfg.Standby) > 0 && bytes.Contains(got, p.cfg.Standby)

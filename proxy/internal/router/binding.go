@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// A binding connects sessions with their endpoint, and holds their limits. All sessions of a listener under one generation
-// share it (one binding for each [KeyCount]), so it costs a session no memory. A session that is a breaker's trial has its
+// A binding connects sessions with their endpoint, and holds their limits. Sessions of a listener with the same
+// snapshot, endpoint and [KeyCount] share it, so it costs a session no memory. A session that is a breaker's trial has its
 // own.
 type binding struct {
 	limits   relay.Limits

@@ -327,8 +327,8 @@ func (s *Search) enterBreaker(panicking bool) error {
 	return ErrCircuitOpen
 }
 
-// suspendEntry gives up the place of a client that has to wait for room at an endpoint. The entry
-// starts again when there is room.
+// suspendEntry gives up the client's place in the upstream's breaker while the client waits for room at an endpoint.
+// Then it enters again.
 func (s *Search) suspendEntry(now int64) {
 	entry := &s.entry
 	if entry.through {

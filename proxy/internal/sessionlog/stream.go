@@ -101,7 +101,7 @@ func (s *stream) open() error {
 	if s.astray = err; err != nil {
 		s.err = err
 		if s.fd >= 0 {
-			s.err = fmt.Errorf("%w, so lines go to the file that is open", err)
+			s.err = fmt.Errorf("%w, so lines still go to the old file", err)
 		}
 	}
 	return err

@@ -18,7 +18,7 @@ var (
 	// ErrTimeout: the deadline has passed.
 	ErrTimeout = errors.New("the module ran longer than timeout")
 	// ErrMemory: the module wants more linear memory than it may have.
-	ErrMemory = errors.New("the module needs more memory than memory allows")
+	ErrMemory = errors.New("the module needs more memory than its limit")
 	// ErrStack: the module's functions call each other too deeply.
 	ErrStack = errors.New("the module's calls are nested too deeply")
 	// ErrExit: the module has ended itself, by proc_exit of WASI.

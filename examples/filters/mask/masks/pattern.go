@@ -14,7 +14,7 @@ const (
 )
 
 // Errors of patterns. A pattern is a regular expression of RE2, with matches of at most 256 bytes. It works on
-// bytes: a dot, or a class with ^, matches any single byte from \x80 on. All bytes of a match are masked,
+// bytes: a dot, or a class with ^, matches a byte above \x7f, too. All bytes of a match are masked,
 // wherever it begins, so greedy and other repetitions make no difference.
 var (
 	// ErrPattern: it is not a regular expression of RE2.
