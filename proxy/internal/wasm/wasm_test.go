@@ -248,7 +248,7 @@ func TestOutputIsBounded(t *testing.T) {
 		}
 		defer i.Close()
 		i.Begin(time.Millisecond)
-		if _, err := i.Call(i.Function("run")); !errors.Is(err, wasm.ErrTimeout) || passed == 1<<20 {
+		if _, err := i.Call(i.Function("run")); err != nil && !errors.Is(err, wasm.ErrTimeout) || passed == 1<<20 { // it may end before the next look at the deadline
 			t.Errorf("%d bytes, %v", passed, err)
 		}
 	})
