@@ -552,20 +552,25 @@ upstreams:`+upstreams.String(), "c.pem", cert, "k.pem", key, "trap.wasm", trapMo
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("%+v: %v, want an end", test, err)
 		}
-		var got []string
-		for name, p := range servers {
-			p.mu.Lock()
-			if len(p.cancels) > 0 {
-				got = append(got, name)
-			}
-			p.cancels = nil
-			p.mu.Unlock()
-		}
-		slices.Sort(got)
-		if got := strings.Join(got, " "); got != test.want {
+		if got := cancelled(servers); got != test.want {
 			t.Errorf("%+v: it got to %s", test, got)
 		}
 	}
+}
+
+// cancelled returns the names of the servers that have got a CancelRequest since the last call.
+func cancelled(servers map[string]*pgServer) string {
+	var got []string
+	for name, p := range servers {
+		p.mu.Lock()
+		if len(p.cancels) > 0 {
+			got = append(got, name)
+		}
+		p.cancels = nil
+		p.mu.Unlock()
+	}
+	slices.Sort(got)
+	return strings.Join(got, " ")
 }
 
 // TestPostgresCancelAfterReload: a CancelRequest also gets to a removed endpoint and a former upstream that still have sessions of the
@@ -597,17 +602,7 @@ upstreams: [{name: green, endpoints: [%s], health_check: off}, {name: other, end
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("%v, want an end", err)
 		}
-		var got []string
-		for name, p := range servers {
-			p.mu.Lock()
-			if len(p.cancels) > 0 {
-				got = append(got, name)
-			}
-			p.cancels = nil
-			p.mu.Unlock()
-		}
-		slices.Sort(got)
-		if got := strings.Join(got, " "); got != want {
+		if got := cancelled(servers); got != want {
 			t.Errorf("it got to %q, want %q", got, want)
 		}
 	}
