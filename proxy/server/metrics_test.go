@@ -1,27 +1,17 @@
 package server_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/testutil/collector"
-	"github.com/penstock/penstock/proxy/server"
 )
 
 // sampled returns a sample.
@@ -180,53 +170,4 @@ func TestMetricsOfReports(t *testing.T) {
 	if l := r.sampled().Process.SessionLog; l.Dropped["rate"] == 0 || l.Lines == 0 {
 		t.Errorf("%+v", l)
 	}
-}
-
-// BenchmarkScrape scrapes 1,000 listeners, 1,000 upstreams and 10,000 endpoints over HTTP. cpu-us is the CPU time of the whole process,
-// the client's included.
-func BenchmarkScrape(b *testing.B) {
-	path := filepath.Join(b.TempDir(), "penstock.yaml")
-	must(b, os.WriteFile(path, []byte(fleet()), 0o600))
-	cfg, problems := config.Load(path, os.LookupEnv)
-	if len(problems) > 0 {
-		b.Fatal(problems[0])
-	}
-	s, err := server.Open(b.Context(), cfg, server.Options{Loops: 2, MaxConnections: 5000})
-	must(b, err)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(context.Background()) }()
-	defer func() { s.Cut(); <-served }()
-	web := httptest.NewServer(metrics.NewHandler(s.Metrics, metrics.DefaultLimits))
-	defer web.Close()
-	var read int64
-	used := cpu(b)
-	for b.Loop() {
-		response, err := web.Client().Get(web.URL)
-		must(b, err)
-		read, err = io.Copy(io.Discard, response.Body)
-		must(b, errors.Join(err, response.Body.Close()))
-	}
-	b.ReportMetric(float64((cpu(b)-used).Microseconds())/float64(b.N), "cpu-us/op")
-	b.ReportMetric(float64(read), "bytes")
-}
-
-// fleet is a configuration of many listeners, each with its own upstream of ten endpoints.
-func fleet() string {
-	var listeners, upstreams strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&listeners, "  - {name: l%d, bind: \"127.0.0.1:0\", upstream: u%d, allow: [\"127.0.0.0/8\"], limits: {per_source_per_second: 1000}}\n", i, i)
-		fmt.Fprintf(&upstreams, "  - {name: u%d, on_removed: keep, health_check: {interval: 24h, fast_interval: 24h}, endpoints: [", i)
-		for n := i * 10; n < (i+1)*10; n++ {
-			fmt.Fprintf(&upstreams, "\"127.%d.%d.%d:1000\", ", 1+n>>14, n>>7&127, 1+n&127)
-		}
-		upstreams.WriteString("]}\n")
-	}
-	return "listeners:\n" + listeners.String() + "upstreams:\n" + upstreams.String()
-}
-
-// cpu returns the CPU time that the process has used.
-func cpu(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

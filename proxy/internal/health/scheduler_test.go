@@ -81,32 +81,6 @@ func TestNothingAllocates(t *testing.T) {
 	}
 }
 
-func BenchmarkConnection(b *testing.B) {
-	k, c := idle(0)
-	o := health.NewOutlierDetector(k, &health.OutlierConfig{ConsecutiveFailures: 5, BaseEjectionTime: time.Second, MaxEjectionTime: time.Minute, MaxEjected: 1})
-	member := o.Add("a", new(target))
-	cfg := health.BreakerConfig{FailurePercentage: 60, Window: 30 * time.Second, MinVolume: 20, Open: time.Second, TrialConnections: 1}
-	upstream, endpoint := health.NewBreaker(k, "pg", nil, &cfg), health.NewBreaker(k, "a", nil, &cfg)
-	budget := health.NewRetryBudget(&health.RetryBudgetConfig{Ratio: 0.2, Floor: 1, Window: 10 * time.Second})
-	now := c.Now()
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			budget.Began(now)
-			p, _ := upstream.Begin()
-			q, _ := endpoint.Begin()
-			upstream.Reached()
-			endpoint.Reached()
-			member.Reached(now)
-			member.Report(health.OK, now)
-			upstream.Report(p, health.OK, now)
-			endpoint.Report(q, health.OK, now)
-			upstream.End(true)
-			endpoint.End(true)
-		}
-	})
-}
-
 // TestKeeperWakes: the Scheduler sleeps for an hour, and a timer is due before that.
 func TestKeeperWakes(t *testing.T) {
 	k := health.NewScheduler(&health.SchedulerConfig{})

@@ -564,26 +564,6 @@ func churn(b *testing.B, r *rig, from int, next func() bool) {
 	}
 }
 
-// BenchmarkScan measures the cost that least_conn would have if each pick looked at all
-// endpoints.
-func BenchmarkScan(b *testing.B) {
-	for _, n := range []int{10, 10_000} {
-		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
-			r := newRig(b, lb.Config{Policy: lb.LeastConn}, plain(n)...)
-			for b.Loop() {
-				least, best := r.endpoints[0], r.endpoints[0].Active()
-				for _, e := range r.endpoints {
-					if n := e.Active(); n < best && !e.State().Down {
-						least, best = e, n
-					}
-				}
-				least.Acquire()
-				least.Release()
-			}
-		})
-	}
-}
-
 // BenchmarkNewSet measures the part of a reload that is computed beside the serving
 // set. BenchmarkAttach measures its part at the moment of the swap.
 func BenchmarkNewSet(b *testing.B) {
@@ -602,18 +582,6 @@ func BenchmarkNewSet(b *testing.B) {
 	}
 }
 
-func BenchmarkAttach(b *testing.B) {
-	for _, p := range lb.Policies() {
-		b.Run(fmt.Sprintf("policy=%v/endpoints=10000", p), func(b *testing.B) {
-			s := lb.NewSet(benchMembers(10_000, false), &lb.Config{Policy: p}, nil)
-			for b.Loop() {
-				s.Attach()
-				s.Detach()
-			}
-		})
-	}
-}
-
 func benchMembers(n int, mixed bool) []lb.Member {
 	rng := rand.New(rand.NewPCG(5, 6))
 	ms := make([]lb.Member, n)
@@ -624,20 +592,6 @@ func benchMembers(n int, mixed bool) []lb.Member {
 		}
 	}
 	return ms
-}
-
-// BenchmarkVerdict is an endpoint going down and coming back.
-func BenchmarkVerdict(b *testing.B) {
-	for _, p := range lb.Policies() {
-		b.Run(fmt.Sprintf("policy=%v/endpoints=10000", p), func(b *testing.B) {
-			r := newRig(b, lb.Config{Policy: p}, plain(10_000)...)
-			for i := 0; b.Loop(); i++ {
-				e := r.endpoints[i*7919%10_000]
-				e.SetHealthy(false)
-				e.SetHealthy(true)
-			}
-		})
-	}
 }
 
 // TestTriedTwice: an endpoint that is named twice as tried does not hide that another one is full.

@@ -208,21 +208,6 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-func BenchmarkFind(b *testing.B) {
-	for _, n := range []int{10, 10_000} {
-		m := names(b, n)
-		for _, name := range []string{"host7.example.com", "a.tenant7.example.net", "a.b.c.d.example.org"} {
-			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
-				b.ReportAllocs()
-				c := &match.Client{ServerName: name}
-				for b.Loop() {
-					m.Find(c)
-				}
-			})
-		}
-	}
-}
-
 // TestFindAfter: the routes that fit a client come one after the other, the first one as Find has it.
 func TestFindAfter(t *testing.T) {
 	names := rapid.SampledFrom([]string{"a.example", "b.a.example", "c.b.a.example", "example", ".example", "a..example", ""})
@@ -499,29 +484,6 @@ func TestDecideAllocates(t *testing.T) {
 		}
 	}); n > 12 {
 		t.Errorf("a look allocates %v times", n)
-	}
-}
-
-// BenchmarkDecide is one look at a whole request, and the decision for the last of the routes by host.
-func BenchmarkDecide(b *testing.B) {
-	request := []byte("GET /index.html HTTP/1.1\r\nHost: last.example.com\r\nUser-Agent: benchmark\r\nAccept: */*\r\n\r\n")
-	for _, n := range []int{10, 10_000} {
-		routes := make([]match.Route, n)
-		for i := range routes {
-			routes[i].Host = []string{fmt.Sprintf("host%d.example.com", i)}
-		}
-		routes[n-1].Host = []string{"last.example.com"}
-		m := table(b, routes...)
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				var f firstbytes.Facts
-				m.Recogniser().Look(request, &f)
-				if i, err := m.Decide(&match.Client{First: &f}, match.None); i != n-1 {
-					b.Fatal(i, err)
-				}
-			}
-		})
 	}
 }
 

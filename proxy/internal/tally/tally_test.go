@@ -74,18 +74,3 @@ func TestConcurrentLoops(t *testing.T) {
 		t.Errorf("sum %v", got.Connects.Sum)
 	}
 }
-
-// BenchmarkSession is the cost of a session: a connect and an end, each counted for a listener, an upstream
-// and an endpoint.
-func BenchmarkSession(b *testing.B) {
-	var of [3]Tally
-	b.ReportAllocs()
-	for b.Loop() {
-		for i := range of {
-			of[i].Connected(1, 300*time.Microsecond)
-		}
-		for i := range of {
-			of[i].Ended(1, 40*time.Second, ClientClosed)
-		}
-	}
-}

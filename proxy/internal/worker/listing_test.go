@@ -322,20 +322,6 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// BenchmarkNoteArrival is the cost of the list of sources for each connection.
-func BenchmarkNoteArrival(b *testing.B) {
-	r, c := worker.NewRing(4096, 16), clientFrom(1)
-	for i := range 4096 * 16 {
-		r.Note(c, int64(i))
-	}
-	b.ReportAllocs()
-	now := int64(0)
-	for b.Loop() {
-		now++
-		r.Note(c, now)
-	}
-}
-
 // A watching is a binding that keeps how its sessions stood.
 type watching struct {
 	tie
