@@ -1,7 +1,4 @@
-// Package uring measures io_uring(7) beside the epoll of package loop. It has its own rings in memory that is
-// shared with the kernel. No program uses it. docs/decisions.md says why, with the figures:
-//
-//	go test ./bench/uring -run '^$' -bench . -benchtime 20x
+// Package uring has tests of what io_uring(7) does, for docs/decisions.md, which says why no program here uses it.
 //
 // A [Ring] belongs to one goroutine. Once it is enabled, it belongs to the thread that has enabled it
 // (IORING_SETUP_SINGLE_ISSUER), so the goroutine must be locked to that thread. Only that thread does the work for

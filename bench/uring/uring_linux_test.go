@@ -17,48 +17,37 @@ type (
 	CQE = sys.IoUringCQE
 )
 
-// needed are the features that a kernel must have: one mapping for both queues, no completion dropped on overflow, timeouts of
-// io_uring_enter(2).
-const needed = sys.IORING_FEAT_SINGLE_MMAP | sys.IORING_FEAT_NODROP | sys.IORING_FEAT_EXT_ARG
-
-// Deferred are the flags of a ring whose completions are posted by its one thread, when that asks for them. Polled are
-// those of one whose submissions a thread of the kernel takes (SQPOLL), and whose completions need no call either.
-const (
-	Deferred = sys.IORING_SETUP_SINGLE_ISSUER | sys.IORING_SETUP_DEFER_TASKRUN
-	Polled   = sys.IORING_SETUP_SINGLE_ISSUER | sys.IORING_SETUP_SQPOLL
-)
+// needed are the features that a kernel must have: one mapping for both queues, no completion dropped on overflow.
+const needed = sys.IORING_FEAT_SINGLE_MMAP | sys.IORING_FEAT_NODROP
 
 var errFeatures = fmt.Errorf("the kernel's io_uring lacks a feature that is needed here: %w", errors.ErrUnsupported)
 
 // A Ring is a pair of queues. Make it with [Open].
 type Ring struct {
-	fd     int // owned
-	polled bool
+	fd     int    // owned
 	queues []byte // owned mapping
 	slots  []byte // owned mapping
 
-	sqHead, sqFlags, sqTail *uint32 // the kernel's, the kernel's, ours
-	cqHead, cqTail          *uint32 // ours, the kernel's
-	sqes                    []SQE
-	cqes                    []CQE
-	tail                    uint32 // of the submissions, those that are not published yet included
-	head                    uint32 // of the completions
-	seen                    uint32 // the kernel's tail of them, as it was looked at last
+	sqHead, sqTail *uint32 // the kernel's, ours
+	cqHead, cqTail *uint32 // ours, the kernel's
+	sqes           []SQE
+	cqes           []CQE
+	tail           uint32 // of the submissions, also the unpublished ones
+	head           uint32 // of the completions
+	seen           uint32 // their tail, as the kernel had it at the last look
 }
 
-// idle is after how many milliseconds without work the kernel's thread of a Polled ring sleeps.
-const idle = 20
-
-// Open makes a ring with so many entries for submissions and completions, powers of two, and Deferred or Polled. It is disabled until
-// [Ring.Enable]. The caller closes it. The error wraps that of io_uring_setup(2) or mmap(2), or errors.ErrUnsupported.
-func Open(submissions, completions, flags uint32) (*Ring, error) {
-	const always = sys.IORING_SETUP_CQSIZE | sys.IORING_SETUP_R_DISABLED | sys.IORING_SETUP_SUBMIT_ALL
-	p := sys.IoUringParams{Flags: flags | always, CQEntries: completions, SQThreadIdle: idle}
+// Open makes a ring with so many entries for submissions and completions, powers of two. Its one thread has completions posted when
+// it asks for them. It is disabled until [Ring.Enable]. The caller closes it. The error wraps the one of io_uring_setup(2) or
+// mmap(2), or errors.ErrUnsupported.
+func Open(submissions, completions uint32) (*Ring, error) {
+	const flags = sys.IORING_SETUP_SINGLE_ISSUER | sys.IORING_SETUP_DEFER_TASKRUN | sys.IORING_SETUP_CQSIZE | sys.IORING_SETUP_R_DISABLED | sys.IORING_SETUP_SUBMIT_ALL
+	p := sys.IoUringParams{Flags: flags, CQEntries: completions}
 	fd, err := sys.IoUringSetup(submissions, &p)
 	if err != nil {
 		return nil, os.NewSyscallError("io_uring_setup", err)
 	}
-	r := &Ring{fd: fd, polled: flags&sys.IORING_SETUP_SQPOLL != 0}
+	r := &Ring{fd: fd}
 	if err := r.open(&p); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -85,7 +74,7 @@ func (r *Ring) open(p *sys.IoUringParams) (err error) {
 func (r *Ring) attach(p *sys.IoUringParams) {
 	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.queues[at])) }
 	sq, cq := &p.SQOff, &p.CQOff
-	r.sqHead, r.sqTail, r.sqFlags = word(sq.Head), word(sq.Tail), word(sq.Fifth)
+	r.sqHead, r.sqTail = word(sq.Head), word(sq.Tail)
 	r.cqHead, r.cqTail = word(cq.Head), word(cq.Tail)
 	r.sqes = unsafe.Slice((*SQE)(unsafe.Pointer(unsafe.SliceData(r.slots))), p.SQEntries)
 	r.cqes = unsafe.Slice((*CQE)(unsafe.Pointer(&r.queues[cq.Sixth])), p.CQEntries)
@@ -100,7 +89,7 @@ func (r *Ring) attach(p *sys.IoUringParams) {
 
 // Enable gives the ring to the calling thread.
 func (r *Ring) Enable() error {
-	return os.NewSyscallError("io_uring_register", sys.IoUringRegister(r.fd, sys.IORING_REGISTER_ENABLE_RINGS, nil, 0))
+	return os.NewSyscallError("io_uring_register", sys.IoUringEnable(r.fd))
 }
 
 // Push adds a submission, which the next [Ring.Submit] or [Ring.Wait] has the kernel take, and reports whether there
@@ -126,33 +115,13 @@ func (r *Ring) publish() uint32 {
 // Submit has the kernel take the submissions, and post the completions that there are. It does not wait. The error is
 // the kernel's, unwrapped: some of the submissions may be pending still. EEXIST: this is not the ring's thread.
 func (r *Ring) Submit() error {
-	n := r.publish()
-	if r.polled {
-		return r.wake()
-	}
-	_, err := sys.IoUringEnterNow(r.fd, n)
+	_, err := sys.IoUringEnterNow(r.fd, r.publish())
 	return err
 }
 
-// wake wakes the kernel's thread, if it sleeps.
-func (r *Ring) wake() error {
-	if atomic.LoadUint32(r.sqFlags)&sys.IORING_SQ_NEED_WAKEUP == 0 {
-		return nil
-	}
-	return sys.IoUringWake(r.fd)
-}
-
-// Wait is Submit that waits for a completion, for nsec nanoseconds at most, or without end if that is negative. ETIME
-// and EINTR mean that there may be none.
-func (r *Ring) Wait(nsec int64) error {
-	n := r.publish()
-	if r.polled {
-		if err := r.wake(); err != nil {
-			return err
-		}
-		n = 0
-	}
-	_, err := sys.IoUringEnter(r.fd, n, 1, nsec)
+// Wait is Submit that waits for a completion. EINTR means that there may be none.
+func (r *Ring) Wait() error {
+	_, err := sys.IoUringEnter(r.fd, r.publish(), 1)
 	return err
 }
 

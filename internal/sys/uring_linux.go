@@ -9,7 +9,6 @@ import (
 
 // Flags and features of a ring, from include/uapi/linux/io_uring.h.
 const (
-	IORING_SETUP_SQPOLL        = 1 << 1
 	IORING_SETUP_CQSIZE        = 1 << 3
 	IORING_SETUP_R_DISABLED    = 1 << 6
 	IORING_SETUP_SUBMIT_ALL    = 1 << 7  // Linux 5.18
@@ -18,52 +17,22 @@ const (
 
 	IORING_FEAT_SINGLE_MMAP = 1 << 0
 	IORING_FEAT_NODROP      = 1 << 1
-	IORING_FEAT_EXT_ARG     = 1 << 8
 
-	IORING_SQ_NEED_WAKEUP = 1 << 0
-
-	IORING_ENTER_GETEVENTS = 1 << 0
-	IORING_ENTER_SQ_WAKEUP = 1 << 1
-	IORING_ENTER_EXT_ARG   = 1 << 3
+	IORING_ENTER_GETEVENTS       = 1 << 0
+	IORING_REGISTER_ENABLE_RINGS = 12
 )
 
 // Submissions and completions.
 const (
-	IORING_OP_READ_FIXED   = 4
-	IORING_OP_WRITE_FIXED  = 5
 	IORING_OP_POLL_ADD     = 6
-	IORING_OP_ACCEPT       = 13
 	IORING_OP_ASYNC_CANCEL = 14
-	IORING_OP_CLOSE        = 19
-	IORING_OP_SEND         = 26
-	IORING_OP_RECV         = 27
-	IORING_OP_SPLICE       = 30
-	IORING_OP_SEND_ZC      = 47
 
-	IORING_POLL_ADD_MULTI     = 1 << 0
-	IORING_ACCEPT_MULTISHOT   = 1 << 0
-	IORING_RECV_MULTISHOT     = 1 << 1
-	IORING_SEND_ZC_REPORT     = 1 << 3
-	IORING_NOTIF_USAGE_COPIED = 1 << 31
-	IORING_FILE_INDEX_ALLOC   = -1
-	IORING_ASYNC_CANCEL_ALL   = 1 << 0
-	IORING_ASYNC_CANCEL_ANY   = 1 << 2
-	IOSQE_FIXED_FILE          = 1 << 0
-	IOSQE_BUFFER_SELECT       = 1 << 5
-	IORING_CQE_F_MORE         = 1 << 1
-	IORING_CQE_F_NOTIF        = 1 << 3
-	IORING_CQE_BUFFER_SHIFT   = 16
+	IORING_POLL_ADD_MULTI   = 1 << 0
+	IORING_ASYNC_CANCEL_ALL = 1 << 0
+	IORING_ASYNC_CANCEL_ANY = 1 << 2
 
 	IORING_OFF_SQ_RING = 0
 	IORING_OFF_SQES    = 0x10000000
-)
-
-// Operations of io_uring_register(2).
-const (
-	IORING_REGISTER_BUFFERS      = 0
-	IORING_REGISTER_ENABLE_RINGS = 12
-	IORING_REGISTER_FILES2       = 13
-	IORING_REGISTER_PBUF_RING    = 22
 )
 
 // IoUringParams is struct io_uring_params.
@@ -121,23 +90,10 @@ func IoUringSetup(entries uint32, params *IoUringParams) (int, error) {
 	return int(fd), nil
 }
 
-// IoUringEnter submits entries by io_uring_enter(2) and waits for wait completions, at most nsec nanoseconds,
-// or forever if nsec is negative. It returns how many were submitted. ETIME: the time is over; EINTR: a signal
-// came first; EEXIST: a ring of a single issuer belongs to another thread. It goes through the scheduler. The
-// kernel needs IORING_FEAT_EXT_ARG.
-func IoUringEnter(fd int, submit, wait uint32, nsec int64) (int, error) {
-	timeout := [2]int64{nsec / 1e9, nsec % 1e9}
-	arg := struct { // struct io_uring_getevents_arg
-		sigmask  uint64
-		size     uint32
-		minWait  uint32
-		timespec *[2]int64
-	}{timespec: &timeout}
-	if nsec < 0 {
-		arg.timespec = nil
-	}
-	n, _, e := syscall.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait),
-		IORING_ENTER_GETEVENTS|IORING_ENTER_EXT_ARG, uintptr(unsafe.Pointer(&arg)), unsafe.Sizeof(arg))
+// IoUringEnter submits entries by io_uring_enter(2) and waits for wait completions. It returns how many were submitted. EINTR: a
+// signal came first; EEXIST: a ring of a single issuer belongs to another thread. It goes through the scheduler.
+func IoUringEnter(fd int, submit, wait uint32) (int, error) {
+	n, _, e := syscall.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), uintptr(wait), IORING_ENTER_GETEVENTS, 0, 0)
 	return count(n, e)
 }
 
@@ -148,16 +104,9 @@ func IoUringEnterNow(fd int, submit uint32) (int, error) {
 	return count(n, e)
 }
 
-// IoUringWake wakes the kernel thread of a ring that has gone to sleep (IORING_SQ_NEED_WAKEUP).
-func IoUringWake(fd int) error {
-	_, _, e := syscall.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), 0, 0, IORING_ENTER_SQ_WAKEUP, 0, 0)
-	return errnoErr(e)
-}
-
-// IoUringRegister is io_uring_register(2). What arg points to must have the form that the operation wants; if
-// the kernel keeps it beyond the call, it must not be on Go's heap.
-func IoUringRegister(fd, op int, arg unsafe.Pointer, n int) error {
-	_, _, e := syscall.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), uintptr(op), uintptr(arg), uintptr(n), 0, 0)
+// IoUringEnable enables a ring, for the calling thread if it has a single issuer.
+func IoUringEnable(fd int) error {
+	_, _, e := syscall.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), IORING_REGISTER_ENABLE_RINGS, 0, 0, 0, 0)
 	return errnoErr(e)
 }
 

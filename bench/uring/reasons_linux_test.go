@@ -1,13 +1,9 @@
 package uring
 
 import (
-	"bytes"
-	"io"
-	"net"
 	"runtime"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/leak"
@@ -15,71 +11,14 @@ import (
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
-// TestWaysEcho: each way that is measured echoes, for several clients at a time, and serves the next one
-// after they have left.
-func TestWaysEcho(t *testing.T) {
-	open(t, 8, 8) // or skips
-	for _, w := range ways {
-		t.Run(w.name, func(t *testing.T) {
-			if limit, err := sys.RlimitMemlock(); w.memory && (err != nil || limit < 2*places*bufferSize) {
-				t.Skipf("needs memory that is locked: RLIMIT_MEMLOCK is %d, %v", limit, err)
-			}
-			addr, fd := listen(t, "127.0.0.1")
-			s := newServer(t, fd, w.way, false)
-			ended := make(chan error, 1)
-			go func() { ended <- s.run() }()
-			for range 2 {
-				echoTo(t, addr)
-			}
-			s.end()
-			must.Do(t, <-ended)
-		})
-	}
-}
-
-// echoTo has four clients served. It fails the test without ending its goroutine.
-func echoTo(t *testing.T, addr string) {
-	t.Helper()
-	var conns [4]net.Conn
-	for i := range conns {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer c.Close()
-		conns[i] = c
-	}
-	for i, c := range conns {
-		echoes(t, c, bytes.Repeat([]byte{byte(i), byte(i + 1)}, 1000*(i+1)))
-		c.Close()
-	}
-}
-
-func echoes(t *testing.T, c net.Conn, message []byte) {
-	t.Helper()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	for range 3 {
-		if _, err := c.Write(message); err != nil {
-			t.Error(err)
-			return
-		}
-		got := make([]byte, len(message))
-		if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, message) {
-			t.Errorf("%d bytes came back as others, or not: %v", len(message), err)
-			return
-		}
-	}
-}
-
 func TestMain(m *testing.M) { leak.Main(m) }
 
 // open makes a ring that is this thread's, and closes it when the test ends.
-func open(t testing.TB, submissions, completions uint32) *Ring {
+func open(t testing.TB) *Ring {
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	r, err := Open(submissions, completions, Deferred)
+	r, err := Open(8, 8)
 	if err != nil {
 		t.Skip("needs io_uring of Linux 6.1:", err)
 	}
@@ -95,7 +34,7 @@ func open(t testing.TB, submissions, completions uint32) *Ring {
 // TestCancelAllReleasesFiles: the other end of a pair whose end was closed sees that only when no request
 // holds the file.
 func TestCancelAllReleasesFiles(t *testing.T) {
-	r := open(t, 8, 8)
+	r := open(t)
 	a, b, err := sys.SocketPair()
 	must.Do(t, err)
 	defer sys.Close(b)
@@ -116,7 +55,7 @@ func TestCancelAllReleasesFiles(t *testing.T) {
 // of TCP's arrivals has EPOLLPRI (sock_def_readable). epoll asks the socket. When this fails, a kernel asks as well, and
 // a reason of docs/decisions.md is gone.
 func TestPollReportsUrgentDataThatIsNone(t *testing.T) {
-	r := open(t, 8, 8)
+	r := open(t)
 	c, s := sockets.TCPPair(t)
 	fd := sockets.FD(t, c)
 	const asked = sys.EPOLLIN | sys.EPOLLPRI
@@ -128,7 +67,7 @@ func TestPollReportsUrgentDataThatIsNone(t *testing.T) {
 	must.Get(s.Write([]byte("x")))(t)
 	var e CQE
 	for !r.Next(&e) {
-		if err := r.Wait(-1); err != nil && err != syscall.EINTR {
+		if err := r.Wait(); err != nil && err != syscall.EINTR {
 			t.Fatal(err)
 		}
 	}
@@ -144,7 +83,7 @@ func TestPollReportsUrgentDataThatIsNone(t *testing.T) {
 
 // TestARingBelongsToAThread: another one is refused, so that a goroutine that has a ring must stay on its thread.
 func TestARingBelongsToAThread(t *testing.T) {
-	r := open(t, 8, 8)
+	r := open(t)
 	refused := make(chan error)
 	go func() { refused <- r.Submit() }() // on another thread: the test is locked to its own
 	if err := <-refused; err != syscall.EEXIST {
