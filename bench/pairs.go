@@ -34,7 +34,6 @@ func (f *field) pairs(ctx context.Context) error {
 	return f.count(ctx)
 }
 
-// pair makes one round of one entrant.
 func (f *field) pair(ctx context.Context, e *entrant) error {
 	beside := e.kind.Name
 	if e.cell.Role == report.Again {
@@ -99,7 +98,6 @@ func (f *field) add(t *report.Trial) {
 	f.step.Trial = nil
 }
 
-// plan returns the load's plan for the scenario.
 func (f *field) plan(d time.Duration) load.Plan {
 	s := f.scenario
 	return load.Plan{

@@ -34,7 +34,6 @@ func (f *field) rests(ctx context.Context) error {
 	return nil
 }
 
-// turns returns the entrants in the order of the present round.
 func (f *field) turns() []*entrant {
 	turns := slices.Clone(f.entrants)
 	if f.step.Round%2 == 0 {
@@ -88,7 +87,6 @@ func kernelSlab() (int64, error) {
 	return process.Slab()
 }
 
-// slabCounted describes the figure of kernelSlab.
 func slabCounted() string {
 	_, err := process.SocketSlab()
 	switch {

@@ -94,7 +94,6 @@ func (r *Run) Do(ctx context.Context, doc *report.Document, watch func(Step)) (e
 	return nil
 }
 
-// open starts the rig.
 func (r *runner) open(ctx context.Context, dir string) error {
 	method := &r.doc.Method
 	hosts, err := r.join()
@@ -117,7 +116,6 @@ func (r *runner) open(ctx context.Context, dir string) error {
 	return nil
 }
 
-// join starts the hosts of the run.
 func (r *runner) join() (*network.Hosts, error) {
 	if r.Network == "" || r.Network == network.Loopback {
 		group, missing := process.NewGroupWherePossible()
@@ -160,7 +158,6 @@ type entrant struct {
 // lost reports whether the entrant is out.
 func (e *entrant) lost() bool { return e.cell.Failed != "" }
 
-// scenario measures one scenario.
 func (r *runner) scenario(ctx context.Context, s *Scenario) error {
 	out := r.report(s)
 	f := &field{runner: r, scenario: s, out: out}
@@ -178,7 +175,6 @@ func (r *runner) scenario(ctx context.Context, s *Scenario) error {
 	return f.measure(ctx)
 }
 
-// report adds the scenario to the document.
 func (r *runner) report(s *Scenario) *report.Scenario {
 	out := &report.Scenario{
 		Name: s.Name, Title: s.Title, Workload: string(s.Workload), Connections: s.Connections, MessageBytes: s.Size,
@@ -200,7 +196,6 @@ type field struct {
 	base     *entrant
 }
 
-// enter adds an entrant.
 func (f *field) enter(k *contestant.Kind, role report.Role) *entrant {
 	e := &entrant{kind: k, cell: &report.Cell{Contestant: k.Name, Role: role}}
 	f.entrants = append(f.entrants, e)
@@ -208,7 +203,6 @@ func (f *field) enter(k *contestant.Kind, role report.Role) *entrant {
 	return e
 }
 
-// clear ends the running contestants.
 func (f *field) clear() {
 	for _, e := range f.entrants {
 		f.end(e)
@@ -254,7 +248,6 @@ func (f *field) lose(ctx context.Context, e *entrant, err error) error {
 	return nil
 }
 
-// measure runs all rounds of the scenario.
 func (f *field) measure(ctx context.Context) error {
 	f.base = f.entrants[0]
 	f.step.Rounds = f.out.Rounds
@@ -264,7 +257,6 @@ func (f *field) measure(ctx context.Context) error {
 	return f.pairs(ctx)
 }
 
-// took converts the rig's trial to a trial of the report.
 func (f *field) took(t *Trial, role report.Role, beside string, start time.Time) *report.Trial {
 	res := &t.Result
 	out := &report.Trial{

@@ -107,7 +107,6 @@ func checkStandings(t *testing.T, doc *report.Document) {
 	}
 }
 
-// names returns the scenario's cells.
 func names(s *report.Scenario) string {
 	var list []string
 	for _, c := range s.Cells {
@@ -346,7 +345,6 @@ const (
 
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
-// run runs a child.
 func run(args []string) error {
 	if args[0] == "part" {
 		return bench.RunPart(context.Background(), args[1], args[2:], os.Stdin, os.Stdout)
@@ -383,7 +381,6 @@ func program(fault string) contestant.Program {
 	}
 }
 
-// kind returns the contestant of a name.
 func kind(t *testing.T, name string) *contestant.Kind {
 	t.Helper()
 	return must.Get(contestant.Named(name))(t)

@@ -81,7 +81,6 @@ const countingTrial = 500 * time.Millisecond
 // memory does not drift.
 const restRounds = 3
 
-// rounds returns the number of rounds of the scenario.
 func (r *Run) rounds(s *Scenario) int {
 	if s.Workload == load.Idle {
 		return min(r.Rounds, restRounds)

@@ -205,7 +205,6 @@ func inLane(before, now *contestant.Account) float64 {
 	return 1 - float64(now.Spliced+now.Copied-before.Spliced-before.Copied)/float64(all)
 }
 
-// check compares the bytes that the contestant counts with the load's.
 func (t *Trial) check(there, back int64) error {
 	for _, d := range []struct {
 		name        string

@@ -59,7 +59,6 @@ func (w *wire) flushed(by *vecio.Writer, parts [][]byte) error {
 	return w.read(size(parts))
 }
 
-// read reads n bytes that have arrived.
 func (w *wire) read(n int) error {
 	for got := 0; got < n; {
 		m, err := sys.Read(w.far, w.buf[got:])

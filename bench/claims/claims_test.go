@@ -19,7 +19,6 @@ import (
 
 func TestMain(m *testing.M) { child.Main(m, childName, runPart) }
 
-// measured returns the figures of a claim that is measured now.
 func measured(t *testing.T, id string) map[string]Figure {
 	t.Helper()
 	i := slices.IndexFunc(measurements, func(m measurement) bool { return m.id == id })

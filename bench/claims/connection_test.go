@@ -186,7 +186,6 @@ func newLine() (_ *line, err error) {
 	return l, err
 }
 
-// halfBlocking returns a connection of which the second end is blocking.
 func halfBlocking() (*net.TCPConn, *os.File, error) {
 	a, b, err := connection()
 	if err != nil {

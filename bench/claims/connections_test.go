@@ -25,7 +25,6 @@ import (
 // childName is the first argument of this test's program when it is a server, or a part of package bench.
 const childName = "penstock-claims-test"
 
-// runPart is a process that a measurement starts.
 func runPart(args []string) error {
 	if args[0] == "part" {
 		return bench.RunPart(context.Background(), args[1], args[2:], os.Stdin, os.Stdout)
@@ -248,7 +247,6 @@ type echoTrial struct {
 	calls int64
 }
 
-// measureServer is a trial of a server in a new process.
 func measureServer(ctx context.Context, group *process.Group, name string, n int, window time.Duration, count bool) (t echoTrial, err error) {
 	if ctx.Err() != nil {
 		return t, context.Cause(ctx)

@@ -68,7 +68,6 @@ func (m *mule) close() {
 	}
 }
 
-// fill puts a load into the pipe.
 func (m *mule) fill(flags int) error {
 	var at int64
 	n, err := sys.Splice(int(m.src.Fd()), &at, m.w, nil, loadSize, flags)
@@ -91,7 +90,6 @@ func (m *mule) toSocket(flags int) {
 	m.fails.note(err)
 }
 
-// toFile moves a load to the beginning of the other file.
 func (m *mule) toFile(flags int) {
 	err := m.fill(flags)
 	for at := int64(0); at < loadSize && err == nil; {

@@ -10,7 +10,6 @@ import (
 // Result is the figures of a claim here.
 type Result []Figure
 
-// String writes the figures of each contestant behind its name.
 func (r Result) String() string {
 	var b strings.Builder
 	last := ""
@@ -71,7 +70,6 @@ func (f Figure) String() string {
 	return s
 }
 
-// of sets the contestant of figures.
 func of(name string, figures ...Figure) []Figure {
 	for i := range figures {
 		figures[i].Of = name

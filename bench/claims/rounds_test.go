@@ -88,13 +88,11 @@ func scaled(s report.Sample, by float64) report.Sample {
 	return s
 }
 
-// spread is a figure of rounds.
 func spread(name string, unit Unit, s report.Sample) Figure {
 	low, high := s.Stray()
 	return Figure{Name: name, Unit: unit, Value: s.Median(), Low: low, High: high}
 }
 
-// allocations returns the bytes that the process allocates while f runs.
 func allocations(f func()) float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -123,7 +123,6 @@ func sendBuffers(c *net.TCPConn) (send, error) {
 	}, nil
 }
 
-// sendGathered writes all pieces together.
 func sendGathered(c *net.TCPConn) (send, error) {
 	w, err := vecio.New(c, nil)
 	if err != nil {

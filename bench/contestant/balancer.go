@@ -134,7 +134,6 @@ func Balancing(threads int) []*Kind {
 const checkingText = `    health_check: {type: http, interval: 1s, fast_interval: 250ms, fall: 2}
 `
 
-// balancingFile returns a file with more lines about the upstream.
 func balancingFile(more string) *template.Template {
 	return template.Must(template.New("balancing").Parse(`listeners: [{name: bench, bind: "{{.Listen}}", upstream: endpoints}]
 upstreams:

@@ -114,7 +114,6 @@ func TestTheRivalSplicesUnlessItsTypesAreHidden(t *testing.T) {
 	}
 }
 
-// exchange sends a byte and waits for its echo.
 func exchange(t *testing.T, conn net.Conn) {
 	t.Helper()
 	must.Get(conn.Write([]byte("x")))(t)

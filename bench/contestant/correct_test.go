@@ -169,7 +169,6 @@ func abort(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// ends expects the end of file.
 func ends(c *net.TCPConn) error {
 	if n, err := c.Read(make([]byte, 1)); n > 0 || err != io.EOF {
 		return fmt.Errorf("in place of the end of file: %d bytes, %w", n, err)
@@ -223,7 +222,6 @@ func (x crossing) do(s *session) error {
 	return errors.Join(sides[:]...)
 }
 
-// upload sends n bytes and the end of file.
 func upload(c *net.TCPConn, seed uint32, n int) error {
 	for content := traffic.NewStream(seed); n > 0; {
 		b := content.Next(n)

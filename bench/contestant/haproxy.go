@@ -113,7 +113,6 @@ func haproxyConfig(s *Setting, listen string, threads int, splice splicing, line
 	})
 }
 
-// askHAProxy asks the stats socket in dir.
 func askHAProxy(ctx context.Context, dir string) (*Account, error) {
 	stat, err := haproxyCommand(ctx, dir, "show stat")
 	if err != nil {
@@ -134,7 +133,6 @@ func askHAProxy(ctx context.Context, dir string) (*Account, error) {
 	return a, nil
 }
 
-// haproxyCommand sends a command and returns the answer.
 func haproxyCommand(ctx context.Context, dir, command string) (string, error) {
 	// A path of a unix socket must be short, and the path of dir may be long.
 	d, err := os.Open(dir)

@@ -154,7 +154,6 @@ type Setting struct {
 	Patience time.Duration
 }
 
-// endpoints returns the addresses to forward to.
 func (s *Setting) endpoints() []string {
 	if len(s.Endpoints) > 0 {
 		return s.Endpoints

@@ -41,7 +41,6 @@ var self = contestant.Program{
 
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
-// run does the work of the program with these arguments.
 func run(args []string) error {
 	// One thread may get the signal after another one has seen the end of stdin: so the signal
 	// stays caught until the end.
@@ -179,7 +178,6 @@ func start(t *testing.T, name string, s *contestant.Setting) *contestant.Contest
 	return c
 }
 
-// script writes an executable that runs the shell's commands.
 func script(t *testing.T, commands string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
@@ -187,7 +185,6 @@ func script(t *testing.T, commands string) string {
 	return path
 }
 
-// installed returns the path of a server.
 func installed(t *testing.T, name string) string {
 	t.Helper()
 	for _, candidate := range []string{name, "/usr/sbin/" + name} {

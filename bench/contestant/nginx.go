@@ -143,7 +143,6 @@ func streamModule(ctx context.Context, path string) (string, error) {
 	return "", errors.New("nginx has no stream module: apt-get install libnginx-mod-stream")
 }
 
-// testNginx lets nginx test the smallest configuration with streams.
 func testNginx(ctx context.Context, path, dir, load string) error {
 	file := filepath.Join(dir, "test.conf")
 	text := load + "\nerror_log stderr crit;\npid test.pid;\nevents {}\nstream {}\n"

@@ -133,7 +133,6 @@ func (c *Contestant) summary(ctx context.Context, client *admin.Client) (*Accoun
 // missing answer.
 const endTime = time.Second
 
-// accountOf converts Penstock's summary to an account.
 func accountOf(s *admin.Summary) *Account {
 	there, back := s.Bytes.ClientToEndpoint, s.Bytes.EndpointToClient
 	return &Account{

@@ -41,7 +41,6 @@ type server struct {
 // sbin are directories with servers that are not in an ordinary user's PATH.
 var sbin = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
-// path returns the executable.
 func (v *server) path(s *Setting) (string, error) {
 	if named := s.Binaries[v.binary]; named != "" {
 		path, err := exec.LookPath(named)
@@ -58,7 +57,6 @@ func (v *server) path(s *Setting) (string, error) {
 	return "", fmt.Errorf("%s is not installed: %s, or write --binary %s=/path", v.binary, v.install, v.binary)
 }
 
-// under returns the paths of name in each directory.
 func under(dirs []string, name string) (paths []string) {
 	for _, dir := range dirs {
 		paths = append(paths, filepath.Join(dir, name))

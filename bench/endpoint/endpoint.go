@@ -181,7 +181,6 @@ func (e *endpoint) answerOne(ctx context.Context, c *net.TCPConn) {
 	_, _ = c.Write(e.answer)
 }
 
-// reset closes a connection with a reset.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

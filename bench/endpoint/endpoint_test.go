@@ -42,7 +42,6 @@ func serving(t *testing.T) *endpoint {
 	return e
 }
 
-// ask makes a request and returns its result within a time.
 func (e *endpoint) ask(t *testing.T, within time.Duration) error {
 	t.Helper()
 	_, err := Ask(t.Context(), Request{Address: e.listener.Addr().String(), Deadline: time.Now().Add(within), Answer: AnswerBytes(100)})
@@ -108,7 +107,6 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// run has the part carry out the plan.
 func (p *Load) run(t *testing.T) (all [][]Outcome) {
 	t.Helper()
 	in, tell := io.Pipe()

@@ -150,7 +150,6 @@ func (t *Turn) apply(all []*endpoint) error {
 // AnswerBytes returns the length of an answer with a body of the given length.
 func AnswerBytes(body int) int { return len(answerOf(body)) }
 
-// answerOf returns an answer with a body of n bytes.
 func answerOf(n int) []byte {
 	head := "HTTP/1.1 " + strconv.Itoa(http.StatusOK) + " OK\r\nConnection: close\r\nContent-Length: " + strconv.Itoa(n) + "\r\n\r\n"
 	return append([]byte(head), bytes.Repeat([]byte{'x'}, n)...)

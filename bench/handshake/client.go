@@ -65,7 +65,6 @@ const messageSize = 64
 // manyConnections is the number of connections of many and manyOpen.
 const manyConnections = 64
 
-// sealed reports whether connections are in TLS.
 func (m mode) sealed() bool { return m != plain && m != unsealed && m != manyOpen }
 
 // lasting reports whether a connection has one message after the other.
@@ -150,7 +149,6 @@ func each(workers []*worker, do func(*worker) error) error {
 	return nil
 }
 
-// workers makes the workers for the plan.
 func (p *plan) workers(ctx context.Context) []*worker {
 	workers := make([]*worker, p.Workers)
 	began := time.Now()
@@ -247,7 +245,6 @@ func (w *worker) once() error {
 	return w.ask(c)
 }
 
-// ask sends a message and waits for its echo.
 func (w *worker) ask(c net.Conn) error {
 	if _, err := c.Write(w.message); err != nil {
 		return err

@@ -23,7 +23,6 @@ const childName = "penstock-handshake-test"
 
 func TestMain(m *testing.M) { child.Main(m, childName, run) }
 
-// run does the work of the program with these arguments.
 func run(args []string) error {
 	ctx := context.Background()
 	switch args[0] {
@@ -40,7 +39,6 @@ func run(args []string) error {
 	return RunPart(ctx, os.Stdin, os.Stdout)
 }
 
-// setup is a comparison that takes a moment.
 func setup(t *testing.T) Setup {
 	t.Helper()
 	g := process.NewGroup()

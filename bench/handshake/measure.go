@@ -67,7 +67,6 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, err
 }
 
-// trials makes all trials.
 func (c *comparison) trials(ctx context.Context) error {
 	for round, i := range c.Turns(len(c.pairs)) {
 		if err := c.round(ctx, c.pairs[i], round); err != nil {
@@ -116,7 +115,6 @@ func (c *comparison) begin(ctx context.Context, r *Report) error {
 	return context.Cause(ctx)
 }
 
-// round makes one round of a contestant.
 func (c *comparison) round(ctx context.Context, p *pair, number int) error {
 	var r Round
 	for _, t := range []struct {

@@ -130,7 +130,6 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// setup is an incident that takes a second.
 func setup(t *testing.T) Setup {
 	t.Helper()
 	g := process.NewGroup()
@@ -229,7 +228,6 @@ func TestBreakerOpens(t *testing.T) {
 	}
 }
 
-// named returns the modes of these names.
 func named(t *testing.T, names ...string) (all []Mode) {
 	t.Helper()
 	return slices.DeleteFunc(Modes(), func(m Mode) bool { return !slices.Contains(names, m.Name) })

@@ -96,7 +96,6 @@ type trial struct {
 	front     *front
 }
 
-// measure makes one trial.
 func (s *Setup) measure(ctx context.Context, f endpoint.Failure, m *Mode) (*Trial, error) {
 	t := &trial{Setup: s}
 	defer t.end()
@@ -155,7 +154,6 @@ func (t *trial) happen(ctx context.Context, f endpoint.Failure, began time.Time)
 	return incident, recovered, err
 }
 
-// end ends everything that was started.
 func (t *trial) end() {
 	if t.load != nil {
 		t.load.Kill()

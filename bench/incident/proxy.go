@@ -65,7 +65,6 @@ func (s *Setup) startFront(ctx context.Context, text string) (*front, error) {
 	return b, nil
 }
 
-// next reads a line of the log.
 func (b *front) next(ctx context.Context) (r record, err error) {
 	line, err := b.child.Stderr(ctx)
 	if err == nil {
@@ -94,7 +93,6 @@ func (b *front) watch() {
 	}
 }
 
-// end ends the process.
 func (b *front) end() {
 	b.child.Kill()
 	b.done.Wait()

@@ -91,7 +91,6 @@ func newReport(s *Setup) *Report {
 	}
 }
 
-// sum computes the times.
 func (t *Trial) sum(s *Setup) {
 	t.First, t.All = t.keptAway(s.Failing)
 	t.Opened, t.FirstOpened = t.opened(), report.Unmeasured()
@@ -123,7 +122,6 @@ func (t *Trial) keptAway(all int) (first, last report.Number) {
 	return first, last
 }
 
-// within reports whether something happened in the incident.
 func (t *Trial) within(e *Event) bool { return e.Seconds >= 0 && e.Seconds <= t.Ended-t.Began }
 
 // opened returns the circuit breakers that opened, from the circuit events of the log.

@@ -46,7 +46,6 @@ func (s *stream) start() {
 	})
 }
 
-// Ready implements reactor.Handler.
 func (s *stream) Ready(uint32) {
 	var n int
 	var ok bool
@@ -81,7 +80,6 @@ func (s *stream) read() (n int, ok bool) {
 	return n, true
 }
 
-// finish checks the end of file that has come.
 func (s *stream) finish() {
 	switch {
 	case !s.ending:

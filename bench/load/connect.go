@@ -69,7 +69,6 @@ type latecomer struct {
 	rest []byte
 }
 
-// Ready implements reactor.Handler.
 func (l *latecomer) Ready(uint32) {
 	if !l.connected() {
 		return
@@ -85,7 +84,6 @@ func (l *latecomer) Ready(uint32) {
 	}
 }
 
-// Ready implements reactor.Handler.
 func (v *visitor) Ready(events uint32) {
 	for {
 		n, ok := v.receive(v.d.buf, 0)

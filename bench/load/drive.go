@@ -198,7 +198,6 @@ func (c *conn) dial(events uint32, h reactor.Handler) error {
 	return nil
 }
 
-// refused explains a connect that failed.
 func (c *conn) refused(err error) error {
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
 		err = fmt.Errorf("%w: no local port is free; widen net.ipv4.ip_local_port_range", err)
@@ -208,7 +207,6 @@ func (c *conn) refused(err error) error {
 	})
 }
 
-// connected handles the result of connect.
 func (c *conn) connected() bool {
 	e, err := sys.GetsockoptInt(c.fd, sys.SOL_SOCKET, sys.SO_ERROR)
 	if err == nil && e != 0 {
@@ -224,7 +222,6 @@ func (c *conn) connected() bool {
 // fail ends the plan with an error.
 func (c *conn) fail(err error) { c.d.loop.Stop(failed(c.d.plan, c.index, err)) }
 
-// close closes the connection.
 func (c *conn) close() {
 	c.d.loop.Forget(c.fd)
 	delete(c.d.open, c.fd)
@@ -242,7 +239,6 @@ func (c *conn) end() {
 	}
 }
 
-// want changes the events.
 func (c *conn) want(events uint32) {
 	if err := c.d.loop.Want(c.fd, events); err != nil {
 		c.fail(err)
@@ -298,7 +294,6 @@ type starter interface {
 	start()
 }
 
-// connectAll begins to connect all starters.
 func (d *drive) connectAll() error {
 	d.missing = len(d.all)
 	for range min(connectsAtOnce, len(d.all)) {
@@ -325,7 +320,6 @@ type opener struct {
 	s starter
 }
 
-// Ready implements reactor.Handler.
 func (o *opener) Ready(uint32) {
 	if !o.connected() {
 		return
@@ -345,7 +339,6 @@ func (o *opener) Ready(uint32) {
 	}
 }
 
-// startAll starts all connections.
 func (d *drive) startAll() {
 	d.start = time.Now()
 	d.since = d.start

@@ -47,10 +47,8 @@ func (c *caller) stuck() error {
 	return errNotEnded
 }
 
-// start sends the first message.
 func (c *caller) start() { c.ask(time.Now()) }
 
-// ask sends the next message.
 func (c *caller) ask(now time.Time) {
 	c.in = c.content.Next(c.d.plan.Size)
 	c.began, c.asking = now, true
@@ -61,7 +59,6 @@ func (c *caller) ask(now time.Time) {
 	}
 }
 
-// Ready implements reactor.Handler.
 func (c *caller) Ready(events uint32) {
 	if events&sys.EPOLLOUT != 0 && len(c.out) > 0 && !c.goOn() {
 		return
@@ -103,7 +100,6 @@ func (c *caller) goOn() bool {
 	return ok
 }
 
-// answered handles the complete answer to a message.
 func (c *caller) answered() {
 	now := time.Now()
 	c.asking = false
@@ -126,7 +122,6 @@ func (c *caller) answered() {
 	c.hangUp()
 }
 
-// finish checks the end of file that has come.
 func (c *caller) finish() {
 	if !c.ending {
 		c.fail(io.ErrUnexpectedEOF)

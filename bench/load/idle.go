@@ -17,7 +17,6 @@ const opensAtOnce = 64
 // errDisturbed means that a quiet connection has received something.
 var errDisturbed = errors.New("bytes arrived while the session was idle")
 
-// idle begins the workload Idle.
 func (d *drive) idle() error {
 	for range min(opensAtOnce, d.plan.Connections) {
 		if err := d.anotherSleeper(); err != nil {
@@ -27,7 +26,6 @@ func (d *drive) idle() error {
 	return nil
 }
 
-// anotherSleeper opens the next connection.
 func (d *drive) anotherSleeper() error {
 	s := &sleeper{conn: conn{d, -1, len(d.all)}, out: traffic.NewStream(d.r.nextSeed()), unsent: IdleSize, missing: IdleSize}
 	in := *s.out
@@ -51,7 +49,6 @@ func (d *drive) hold() {
 	}()
 }
 
-// wake ends all connections.
 func (d *drive) wake() {
 	d.since = time.Now()
 	for _, l := range d.all {
@@ -82,7 +79,6 @@ func (s *sleeper) stuck() error {
 	return nil
 }
 
-// Ready implements reactor.Handler.
 func (s *sleeper) Ready(events uint32) {
 	if !s.made && !s.connected() {
 		return

@@ -22,7 +22,6 @@ func TestMain(m *testing.M) { leak.Main(m) }
 // plenty is a limit for plans that end by themselves.
 const plenty = 30 * time.Second
 
-// sinking runs a sink.
 func sinking(t *testing.T) string {
 	t.Helper()
 	return sockets.Run(t, func(ctx context.Context, l *net.TCPListener) error { return sink.Serve(ctx, l, 1) })
@@ -95,7 +94,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// checkResult checks the result of a plan.
 func checkResult(t *testing.T, p load.Plan, result load.Result) {
 	t.Helper()
 	switch p.Workload {
@@ -196,7 +194,6 @@ func change(dst, src *net.TCPConn, toClient bool) {
 	faithful(dst, src, toClient)
 }
 
-// loseFirst drops the first byte to the client.
 func loseFirst(dst, src *net.TCPConn, toClient bool) {
 	if toClient {
 		_, _ = io.ReadFull(src, make([]byte, 1))

@@ -79,7 +79,6 @@ func (r *Runner) forget() {
 	}
 }
 
-// grace returns Grace or its default.
 func (r *Runner) grace() time.Duration { return cmp.Or(r.Grace, defaultGrace) }
 
 // nextSeed returns a seed with content that is no request of another kind. Its first byte already shows that. It
@@ -178,7 +177,6 @@ func perform(ctx context.Context, runner *Runner, p Plan, plans <-chan Plan, eve
 	}
 }
 
-// outcome returns the last event of a plan.
 func outcome(result Result, err error) Event {
 	if err != nil {
 		return Event{Error: err.Error()}

@@ -65,7 +65,6 @@ func (l *lines) add() {
 	l.wake()
 }
 
-// wake wakes the readers.
 func (l *lines) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})

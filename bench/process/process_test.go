@@ -125,7 +125,6 @@ func burn(d time.Duration) {
 	}
 }
 
-// used returns the CPU time of this process.
 func used() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -280,7 +279,6 @@ func isolated(t *testing.T) *process.Group {
 	return g
 }
 
-// listener starts a child that listens.
 func listener(t *testing.T, g *process.Group) (*process.Child, string) {
 	t.Helper()
 	c := must.Get(g.Start(spec("listener")))(t)

@@ -16,7 +16,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/must"
 )
 
-// rest reads the remaining lines.
 func rest(l *lines) []string {
 	var all []string
 	for {

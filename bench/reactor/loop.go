@@ -115,7 +115,6 @@ func (l *Loop) Hand(fd int, h Handler) { l.slots[fd].handler = h }
 // Forget stops the events of fd. The caller closes fd next: only that removes fd from the kernel's list.
 func (l *Loop) Forget(fd int) { l.slots[fd].handler = nil }
 
-// control is epoll_ctl.
 func (l *Loop) control(op, fd int, events uint32) error {
 	e := sys.EpollEvent{Events: events, Fd: int32(fd), Pad: l.slots[fd].generation}
 	return os.NewSyscallError("epoll_ctl", sys.EpollCtl(l.epfd, op, fd, &e))
@@ -166,7 +165,6 @@ func (l *Loop) Run(ctx context.Context) error {
 // waker calls the posted functions.
 type waker Loop
 
-// Ready implements Handler.
 func (w *waker) Ready(uint32) {
 	var counter [8]byte
 	_, _ = sys.Read(w.wake, counter[:])
@@ -202,7 +200,6 @@ func (l *Loop) After(d time.Duration, f func()) {
 	}
 }
 
-// arm sets the timerfd to the next timer.
 func (l *Loop) arm() {
 	var d time.Duration // none: disarm
 	if t := l.clock.timers; len(t) > 0 {
@@ -216,7 +213,6 @@ func (l *Loop) arm() {
 // alarm is the handler of the timerfd.
 type alarm Loop
 
-// Ready implements Handler.
 func (l *alarm) Ready(uint32) {
 	var expirations [8]byte
 	_, _ = sys.Read(l.clock.fd, expirations[:])

@@ -143,7 +143,6 @@ func (c *crowd) once(address string) error {
 	return ask(conn)
 }
 
-// ask sends a byte and waits for its echo.
 func ask(conn net.Conn) error {
 	if _, err := conn.Write([]byte{'x'}); err != nil {
 		return err
@@ -239,7 +238,6 @@ func serveEndpoints(ctx context.Context, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// greet serves one port.
 func greet(ctx context.Context, l net.Listener, letter byte) {
 	for {
 		c, err := l.Accept()

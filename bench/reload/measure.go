@@ -62,7 +62,6 @@ func Measure(ctx context.Context, s Setup) (*Report, error) {
 	return r, err
 }
 
-// endpoints starts the endpoints.
 func (s *Setup) endpoints(ctx context.Context) (ports []int, stop func(), err error) {
 	var at listening
 	child, err := s.Group.Begin(ctx, s.Program.Spec("the endpoints", s.Program.Part, PartEndpoints), nil, &at)
@@ -84,7 +83,6 @@ func (s *Setup) place(name string, listeners, endpoints int) (dir string, sh *sh
 	return dir, sh, remove, err
 }
 
-// kinds measures every kind of reload.
 func (s *Setup) kinds(ctx context.Context, r *Report, ports []int) error {
 	dir, shape, remove, err := s.place("reload", s.Listeners, s.Endpoints)
 	if err != nil {
@@ -267,7 +265,6 @@ func (s *Setup) begin(ctx context.Context, dir, text, socket string) (*running, 
 // startTime is how long a process with thousands of listeners may take to start.
 const startTime = 30 * time.Second
 
-// write replaces the configuration file atomically.
 func (b *running) write(text string) error {
 	next := b.file + ".new"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
@@ -276,7 +273,6 @@ func (b *running) write(text string) error {
 	return os.Rename(next, b.file)
 }
 
-// summary gets a summary from the admin API.
 func (b *running) summary(ctx context.Context) (*admin.Summary, error) {
 	st, err := b.admin.Status(ctx)
 	return &st.Summary, err

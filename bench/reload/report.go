@@ -47,7 +47,6 @@ type Round struct {
 	LongestTurn report.Number `json:"longest_turn_seconds"`
 }
 
-// sum computes the medians and the largest values.
 func (r *Row) sum() {
 	if len(r.Rounds) == 0 {
 		return
@@ -84,7 +83,6 @@ const (
 	restMemory      = 8 << 20
 )
 
-// judge adds the violations.
 func (l *Long) judge() {
 	add := func(format string, args ...any) { l.Violations = append(l.Violations, fmt.Sprintf(format, args...)) }
 	if c := l.Clients; c != nil && c.Closed+c.Failed > 0 {

@@ -123,7 +123,6 @@ func (s *Setup) clients(ctx context.Context, p plan) (*process.Child, error) {
 	return child, nil
 }
 
-// err returns the failure that the event reports.
 func (e *event) err() error {
 	if e.Error != "" {
 		return errors.New("the clients failed: " + e.Error)
@@ -140,7 +139,6 @@ type shape struct {
 	Interval  string // interval of health checks, or "" for none
 }
 
-// endpoint returns the address of the n-th endpoint.
 func endpoint(n, port int) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 1+n>>14, n>>7&127, 1+n&127, port)
 }

@@ -19,7 +19,6 @@ func unmeasured(contestant string, role report.Role, round int, beside string) *
 	return t
 }
 
-// bulk returns a trial that received gb in a second.
 func bulk(contestant string, role report.Role, round int, beside string, gb, cpu float64) *report.Trial {
 	t := unmeasured(contestant, role, round, beside)
 	t.ReceivedBytes, t.SentBytes = int64(gb*1e9), 100
@@ -90,7 +89,6 @@ func idleScenario() *report.Scenario {
 	return s
 }
 
-// lostScenario is one that a contestant has lost.
 func lostScenario() *report.Scenario {
 	return &report.Scenario{
 		Name: "echo-64-1", Title: "64 bytes there and back", Workload: "echo", Rounds: 1, TrialSeconds: report.Unmeasured(),
@@ -98,7 +96,6 @@ func lostScenario() *report.Scenario {
 	}
 }
 
-// document is a run with all kinds of results.
 func document() *report.Document {
 	d := &report.Document{
 		Head: report.Head{

@@ -52,7 +52,6 @@ var latencies = []Figure{
 	{Name: "latency_p99_seconds", Title: "p99", Label: "99th percentile of latency", Write: Seconds, Plain: true, of: func(t *Trial) float64 { return float64(t.LatencyP99Seconds) }},
 }
 
-// perOperation returns the costs of one operation.
 func perOperation(name, short string, n func(*Trial) int64) []Figure {
 	per := func(x func(*Trial) Number) func(*Trial) float64 {
 		return func(t *Trial) float64 { return float64(x(t)) / float64(n(t)) }

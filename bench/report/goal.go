@@ -69,7 +69,6 @@ func LaneGoals() []Goal {
 // because it is no proxy. The slower form of the rival is missing, too.
 var peers = []string{"haproxy-", "nginx", "io.Copy", "envoy"}
 
-// isPeer reports whether a contestant counts in the goal.
 func (g *Goal) isPeer(name string) bool {
 	among := peers
 	if len(g.Peers) > 0 {

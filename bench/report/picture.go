@@ -271,7 +271,6 @@ func (s *svg) document(width, height float64, title string) []byte {
 	return b.Bytes()
 }
 
-// num writes a length in pixels with one decimal.
 func num(x float64) string {
 	text := strconv.FormatFloat(x, 'f', 1, 64)
 	if n := len(text) - 2; text[n:] == ".0" {
@@ -280,10 +279,8 @@ func num(x float64) string {
 	return text
 }
 
-// fitting returns about how many characters fit into width pixels.
 func fitting(size, width float64) int { return max(int(width/(size*glyph)), 1) }
 
-// clip shortens text to about width pixels.
 func clip(text string, size, width float64) string {
 	most := fitting(size, width)
 	if utf8.RuneCountInString(text) <= most {

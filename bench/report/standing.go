@@ -68,7 +68,6 @@ func (s *Scenario) cell(contestant string) *Cell {
 	return nil
 }
 
-// judge returns the standing for one goal.
 func (s *Scenario) judge(g Goal) Standing {
 	st := Standing{Goal: g, Value: Unmeasured(), Verdict: Unjudged}
 	f := g.figure()
@@ -92,7 +91,6 @@ func (s *Scenario) judge(g Goal) Standing {
 	return st
 }
 
-// compare finds the peer against which the subject does worst.
 func (st *Standing) compare(s *Scenario, more bool) {
 	for _, c := range s.Cells {
 		if c.Role == Again || !st.isPeer(c.Contestant) {
@@ -120,7 +118,6 @@ func worse(x, y Number, more bool) bool {
 	return x > y
 }
 
-// verdict judges the value that was reached.
 func (g *Goal) verdict(reached Number, more bool) Verdict {
 	switch {
 	case !reached.Known():

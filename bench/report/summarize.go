@@ -26,7 +26,6 @@ func (s *Scenario) Summarize() {
 	}
 }
 
-// trials returns the trials of a cell in a role.
 func (s *Scenario) trials(c *Cell, role Role) []*Trial {
 	return slices.DeleteFunc(slices.Clone(s.Trials), func(t *Trial) bool {
 		return t.Contestant != c.Contestant || t.Role != role
@@ -47,7 +46,6 @@ func (s *Scenario) base(t *Trial) (places []int) {
 	return places
 }
 
-// pair fills in the cell's rounds.
 func (s *Scenario) pair(c *Cell, figures []Figure) {
 	if c.Role == Baseline {
 		return

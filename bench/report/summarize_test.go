@@ -80,7 +80,6 @@ func TestIdleIsPerSession(t *testing.T) {
 	}
 }
 
-// restTrial is an idle trial of ten sessions.
 func restTrial(name string, role report.Role, round int, slab report.Number) *report.Trial {
 	t := unmeasured(name, role, round, "")
 	t.Idle = &report.Idle{Sessions: 10, RssAnonBytes: 100, SlabBytes: slab, Descriptors: 20}

@@ -25,7 +25,6 @@ func (d *Document) WriteMarkdown(w io.Writer) error {
 	return p.Err()
 }
 
-// facts writes the circumstances of the run.
 func (d *Document) facts(p *Page) {
 	more := [][2]string{{"method", d.method()}, {"system calls", d.Method.counter()}}
 	if d.Method.KernelSlab != "" && d.has("idle") {
@@ -44,7 +43,6 @@ func (d *Document) facts(p *Page) {
 	p.Facts(&d.Head, d.network(), more...)
 }
 
-// has reports whether the document has a scenario with the workload.
 func (d *Document) has(workload string) bool {
 	return slices.ContainsFunc(d.Scenarios, func(s *Scenario) bool { return s.Workload == workload })
 }
@@ -97,7 +95,6 @@ func (m *Method) counter() string {
 	return "not counted"
 }
 
-// legend explains the columns of the tables.
 func (d *Document) legend(p *Page) {
 	if len(d.Scenarios) == 0 {
 		return
@@ -119,14 +116,12 @@ func (d *Document) legend(p *Page) {
 // againName is the name of the noise floor in tables.
 const againName = "again (noise floor)"
 
-// write writes the scenario's table and notes.
 func (s *Scenario) write(p *Page) {
 	p.Heading("%s: %s", s.Name, s.Title)
 	p.Table(s.figureTable())
 	p.Items(s.notes()...)
 }
 
-// name returns the name of a cell in tables.
 func (c *Cell) name() string {
 	switch c.Role {
 	case Again:
@@ -137,7 +132,6 @@ func (c *Cell) name() string {
 	return c.Contestant
 }
 
-// figureTable returns a table with a row for each cell.
 func (s *Scenario) figureTable() *Table {
 	figures := Figures(s.Workload)
 	head := []string{""}
@@ -202,7 +196,6 @@ func (s *Scenario) notes() []string {
 	return notes
 }
 
-// ours reports whether the contestant is one of Penstock's engines.
 func (c *Cell) ours() bool { return IsPenstock(c.Contestant) }
 
 // IsPenstock reports whether the contestant with this name is Penstock, with any engine.
@@ -210,7 +203,6 @@ func IsPenstock(name string) bool {
 	return name == "penstock" || strings.HasPrefix(name, "penstock-")
 }
 
-// standings writes how Penstock compares with its worst peer.
 func (d *Document) standings(p *Page) {
 	if len(d.Standings) == 0 {
 		return
@@ -230,7 +222,6 @@ func (d *Document) standings(p *Page) {
 	p.Prose("%s", d.standingsLegend())
 }
 
-// title returns the name of the judged figure.
 func (st *Standing) title() string {
 	text := st.Scenario + ": " + st.figure().Title
 	if st.Subject != subject {
@@ -274,7 +265,6 @@ func band(b *Band, wide bool) string {
 	return Ratio(float64(b.Median))
 }
 
-// standingsLegend says how the ratios were computed.
 func (d *Document) standingsLegend() string {
 	text := `Each row shows the peer against which Penstock does worst: the median of the rounds' ratios of Penstock to this peer.
 		"no proxy" is the same ratio of direct to this peer: the limit of every proxy.`

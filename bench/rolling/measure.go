@@ -223,7 +223,6 @@ func (t *trial) alive() error {
 	return nil
 }
 
-// end ends everything that was started.
 func (t *trial) end() {
 	if t.load != nil {
 		t.load.Kill()
@@ -243,7 +242,6 @@ const sources = 17
 // moment is an event between two times, which are relative to the beginning of the load.
 type moment struct{ from, to time.Duration }
 
-// sum adds up the clients of a contestant.
 func sum(clients []endpoint.Outcome, failures []moment) *Figures {
 	f := &Figures{Clients: int64(len(clients)), Reasons: make(map[string]int64)}
 	var waits report.Sample

@@ -74,7 +74,6 @@ type Standing struct {
 	Verdict    report.Verdict `json:"verdict"`
 }
 
-// add adds the figures of a round.
 func (c *Cell) add(f *Figures) {
 	c.Rounds = append(c.Rounds, *f)
 	c.Total = &Figures{Reasons: make(map[string]int64)}
@@ -122,7 +121,6 @@ func (r *Report) judge() {
 	}
 }
 
-// stand compares c with the other cells of a scenario.
 func (c *Cell) stand(scenario string, cells []Cell) Standing {
 	s := Standing{Scenario: scenario, Contestant: c.Contestant, Lost: c.Total.Lost, Verdict: report.Unjudged}
 	for i := range cells {

@@ -46,7 +46,6 @@ func (s schedule) known() schedule {
 	return s
 }
 
-// rolling is a rolling restart.
 func (s schedule) rolling() Scenario {
 	const endpoints = 3
 	r := Scenario{

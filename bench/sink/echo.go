@@ -24,7 +24,6 @@ func (e *echo) begin(b []byte) {
 	e.back(b)
 }
 
-// Ready implements reactor.Handler.
 func (e *echo) Ready(events uint32) {
 	if len(e.waiting) > 0 {
 		e.resume()
@@ -68,7 +67,6 @@ func (e *echo) back(b []byte) bool {
 	return true
 }
 
-// resume sends the waiting bytes.
 func (e *echo) resume() {
 	rest, err := e.send(e.waiting)
 	switch {
@@ -96,13 +94,11 @@ type bulk struct {
 	ended   bool
 }
 
-// begin takes over the connection.
 func (b *bulk) begin() {
 	b.w.loop.Hand(b.fd, b)
 	b.want(readable | sys.EPOLLOUT)
 }
 
-// Ready implements reactor.Handler.
 func (b *bulk) Ready(events uint32) {
 	if !b.ended && events&^sys.EPOLLOUT != 0 && !b.listen() {
 		return
@@ -141,7 +137,6 @@ func (b *bulk) listen() bool {
 	return true
 }
 
-// end sends the trailer and closes.
 func (b *bulk) end() {
 	rest, err := b.send(b.trailer)
 	b.trailer = rest

@@ -31,7 +31,6 @@ func dial(t *testing.T, address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// send sends b.
 func send(t *testing.T, c io.Writer, b []byte) {
 	t.Helper()
 	must.Get(c.Write(b))(t)

@@ -21,7 +21,6 @@ const (
 // acceptor is the listening socket of a worker.
 type acceptor worker
 
-// Ready implements reactor.Handler.
 func (a *acceptor) Ready(uint32) {
 	// Accept one connection for each event. The next connection is reported again, together with others. An accept
 	// that finds no connection would cost more than that.
@@ -50,14 +49,12 @@ type socket struct {
 	fd int
 }
 
-// close ends the connection.
 func (s *socket) close() {
 	s.w.loop.Forget(s.fd)
 	delete(s.w.open, s.fd)
 	_ = sys.Close(s.fd)
 }
 
-// want changes the events.
 func (s *socket) want(events uint32) {
 	if err := s.w.loop.Want(s.fd, events); err != nil {
 		s.w.loop.Stop(fmt.Errorf("sink: %w", err))
@@ -93,7 +90,6 @@ type greeter struct {
 	greeted bool // the bytes before the request have been read (traffic.ProxyHeader)
 }
 
-// Ready implements reactor.Handler.
 func (g *greeter) Ready(uint32) {
 	b, ok, err := g.receive()
 	if err != nil {

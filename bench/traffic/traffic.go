@@ -114,12 +114,10 @@ func ParseOnce(line []byte) (n uint32, err error) {
 	return uint32(v), err
 }
 
-// appendNumber appends a line with a word and a number.
 func appendNumber(b []byte, word string, n uint64) []byte {
 	return append(strconv.AppendUint(append(b, word...), n, 10), '\n')
 }
 
-// parseNumber reads the line that appendNumber wrote.
 func parseNumber(line []byte, word string, bits int) (uint64, error) {
 	number, found := bytes.CutPrefix(line, []byte(word))
 	if !found {

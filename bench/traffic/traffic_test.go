@@ -9,7 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// content returns n bytes of a seed's content.
 func content(seed uint32, n int) []byte {
 	s := traffic.NewStream(seed)
 	var b []byte

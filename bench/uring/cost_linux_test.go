@@ -52,7 +52,6 @@ func BenchmarkCancel(b *testing.B) {
 	}
 }
 
-// waitFor waits for the end of file of a socket.
 func waitFor(b *testing.B, fd int) {
 	b.Helper()
 	ep, err := sys.EpollCreate1()

@@ -70,7 +70,6 @@ func (r *Ring) open(p *sys.IoUringParams) (err error) {
 	return nil
 }
 
-// attach finds the parts of the mappings.
 func (r *Ring) attach(p *sys.IoUringParams) {
 	word := func(at uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.queues[at])) }
 	sq, cq := &p.SQOff, &p.CQOff

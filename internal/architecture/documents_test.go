@@ -34,7 +34,6 @@ func TestDependenciesAreExplained(t *testing.T) {
 	}
 }
 
-// direct returns the modules that this one requires for itself.
 func direct(t *testing.T, mod string) (paths []string) {
 	for _, r := range goMod(t, mod).Require {
 		if !r.Indirect {
@@ -44,7 +43,6 @@ func direct(t *testing.T, mod string) (paths []string) {
 	return paths
 }
 
-// tools returns the modules of the tools that .ci/run builds.
 func tools(t *testing.T) (paths []string) {
 	mod := goMod(t, "tools/go.mod")
 	for _, r := range mod.Require {
@@ -167,7 +165,6 @@ func TestWhereItHappens(t *testing.T) {
 	}
 }
 
-// documents returns the Markdown files of the module.
 func documents(t *testing.T) (names []string) {
 	t.Helper()
 	must.Do(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

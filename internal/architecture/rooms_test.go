@@ -150,7 +150,6 @@ func roomOf(importPath string) (in room, ok bool) {
 	return in, ok
 }
 
-// matches reports whether importPath is in the room of that name.
 func matches(name, importPath string) bool {
 	rel, ok := strings.CutPrefix(importPath, module+"/")
 	if tree, isTree := strings.CutSuffix(name, "/..."); isTree {

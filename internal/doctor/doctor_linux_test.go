@@ -21,7 +21,6 @@ import (
 
 func half(n int) int { return n / 2 }
 
-// examined is the report on this process.
 func examined(t *testing.T) *Report {
 	t.Helper()
 	pipequota.Spend(t)
@@ -38,7 +37,6 @@ func examined(t *testing.T) *Report {
 	return r
 }
 
-// of returns the check of that name.
 func (r *Report) of(t *testing.T, name string) Check {
 	t.Helper()
 	i := slices.IndexFunc(r.Checks, func(c Check) bool { return c.Name == name })

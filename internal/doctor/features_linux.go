@@ -64,7 +64,6 @@ func (p *process) verdict(err error, seen, cost string) Check {
 	return c
 }
 
-// lookLoopback makes connections over the loopback interface.
 func lookLoopback(p *process) Check {
 	v4, v6 := exchange("tcp4"), exchange("tcp6")
 	if v4 == nil || v6 == nil {
@@ -95,7 +94,6 @@ func lookLoopback(p *process) Check {
 // soon bounds an exchange over loopback, which usually takes microseconds.
 const soon = 2 * time.Second
 
-// exchange sends one byte over a new connection.
 func exchange(network string) error {
 	l, err := listen(network)
 	if err != nil {

@@ -55,7 +55,6 @@ func (p *process) raiseDescriptors() []string {
 	})
 }
 
-// sessions returns n with the word for it.
 func sessions(n int64) string { return several(n, "session", "sessions") }
 
 // The costs of missing features, with figures from docs/library.md.

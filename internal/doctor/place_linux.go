@@ -154,7 +154,6 @@ func (h host) place() place {
 	return p
 }
 
-// String describes the place.
 func (p place) String() string {
 	switch {
 	case p.engine != "":
@@ -169,7 +168,6 @@ func (p place) String() string {
 // of a pod's manifest, or what the host or a process without a service needs.
 type remedy struct{ unit, docker, pod, host string }
 
-// mend returns the remedy for this place.
 func (p place) mend(r remedy) []string {
 	switch {
 	case p.engine == inKubernetes && r.pod != "":
@@ -205,7 +203,6 @@ func (p place) sysctl(settings ...string) []string {
 	return p.mend(r)
 }
 
-// allow says how to permit a system call that was refused.
 func (p place) allow(call string) []string {
 	if p.seccomp != 2 && p.engine == "" {
 		return []string{"let the kernel and its security modules allow " + call}
@@ -217,7 +214,6 @@ func (p place) allow(call string) []string {
 	})
 }
 
-// grant says how to give this process capabilities.
 func (p place) grant(names []string) []string {
 	all := "CAP_" + strings.Join(names, " CAP_")
 	if p.nested {

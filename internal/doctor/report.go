@@ -54,7 +54,6 @@ type Report struct {
 	PID int `json:"pid,omitempty"`
 }
 
-// count returns how many checks have a state.
 func (r *Report) count(s State) int {
 	n := 0
 	for _, c := range r.Checks {
@@ -143,7 +142,6 @@ func paragraph(b *strings.Builder, head, indent, text string) {
 // unknown stands for a number that could not be read.
 const unknown int64 = -1
 
-// exact returns a number with separators between its thousands.
 func exact(n int64) string {
 	if n == unknown {
 		return "unknown"
@@ -182,7 +180,6 @@ func fraction(part, whole int64) int64 {
 	return 100 * part / whole
 }
 
-// newReport makes a report of checks.
 func newReport(place string, checks []Check) *Report {
 	for i := range checks {
 		if checks[i].Mend == nil {

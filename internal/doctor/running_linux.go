@@ -328,7 +328,6 @@ func (p *process) tcpMemory() Check {
 		p.sysctl(fmt.Sprintf(`net.ipv4.tcp_mem="%d %d %d"`, limits[1], 2*limits[1], 2*limits[2])))
 }
 
-// sockstat returns a number of the TCP line in /proc/net/sockstat.
 func (h host) sockstat(name string) int64 {
 	words := strings.Fields(h.field("proc/self/net/sockstat", "TCP"))
 	if i := slices.Index(words, name); i >= 0 && i+1 < len(words) {

@@ -212,7 +212,6 @@ func UnixListenQueue(fd int) (queued, backlog int, err error) {
 	return unixDiagQueue(answer[:n])
 }
 
-// unixDiagRequest is a struct nlmsghdr and a struct unix_diag_req.
 func unixDiagRequest(inode uint32) []byte {
 	b := make([]byte, 0, unix.NLMSG_HDRLEN+24)
 	b = binary.NativeEndian.AppendUint32(b, uint32(cap(b)))
@@ -227,7 +226,6 @@ func unixDiagRequest(inode uint32) []byte {
 	return binary.NativeEndian.AppendUint32(b, unixNoCookie)
 }
 
-// unixDiagQueue reads the lengths from an answer.
 func unixDiagQueue(answer []byte) (queued, backlog int, err error) {
 	messages, err := syscall.ParseNetlinkMessage(answer)
 	if err != nil {

@@ -38,7 +38,6 @@ func Established(local, remote netip.AddrPort, send, receive uint32) (fd int, er
 	return fd, nil
 }
 
-// establish binds and connects a socket in repair.
 func establish(fd int, local, remote netip.AddrPort, send, receive uint32) error {
 	const receiveQueue, sendQueue = 1, 2 // TCP_RECV_QUEUE, TCP_SEND_QUEUE (include/uapi/linux/tcp.h)
 	err := Bind(fd, local, 0)

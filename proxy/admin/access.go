@@ -187,7 +187,6 @@ const (
 	succeeds // a successor may do this: a client that may change or, over TCP, that has the only token
 )
 
-// String returns the role for the API document.
 func (r role) String() string {
 	return [...]string{"anybody", "reads", "changes", "changes, or a successor"}[r]
 }
@@ -209,7 +208,6 @@ type accessError struct {
 
 func (e *accessError) Error() string { return e.text }
 
-// Unwrap returns ErrForbidden.
 func (e *accessError) Unwrap() error { return ErrForbidden }
 
 func forbidden(format string, args ...any) error {

@@ -87,7 +87,6 @@ func (s *Server) endpointAdd(_ context.Context, a *arguments) (any, error) {
 	return s.cfg.Balancer.ChangeEndpoint(c, a.by)
 }
 
-// endpointVerb returns the handler of requests that change an existing endpoint.
 func endpointVerb(what EndpointVerb) func(*Server, context.Context, *arguments) (any, error) {
 	return func(s *Server, _ context.Context, a *arguments) (any, error) {
 		c := &EndpointChange{What: what, Endpoint: a.text("endpoint")}

@@ -504,12 +504,10 @@ func (n numbers) add(p *placed) numbers {
 	return n
 }
 
-// MarshalJSON implements [json.Marshaler].
 func (n numbers) MarshalJSON() ([]byte, error) {
 	return append(append([]byte("["), n...), ']'), nil
 }
 
-// updateEndpoints adds the changes of endpoints to an event.
 func (s *scene) updateEndpoints(st *Status, e *event) {
 	var list []*placed
 	var now []*Endpoint

@@ -147,7 +147,6 @@ func (s *Server) awaitOpened(ctx context.Context) error {
 	}
 }
 
-// perform performs a valid request.
 func (s *Server) perform(r *http.Request) (any, error) {
 	q, err := find(r.Method, r.URL.EscapedPath())
 	if err != nil {
@@ -292,7 +291,6 @@ func (s *Server) metrics(context.Context, *arguments) (any, error) {
 	return s.cfg.Metrics, nil
 }
 
-// page handles GET / and the files that it refers to.
 func (s *Server) page(context.Context, *arguments) (any, error) {
 	if s.cfg.Page == nil {
 		return nil, fmt.Errorf("page: %w", ErrNotFound)
@@ -462,7 +460,6 @@ func holdsLack(t reflect.Type) bool {
 // cause any number of them, and other errors as warnings.
 type errorLog struct{ log *slog.Logger }
 
-// Write logs one line.
 func (l *errorLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if strings.Contains(text, "TLS handshake error") {
@@ -478,7 +475,6 @@ const aliveTime = 2 * time.Second
 
 type probe struct{ problem string }
 
-// ServeHTTP writes the answer.
 func (p probe) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -163,7 +163,6 @@ func failed(text string) documentResponse {
 	return documentResponse{text, map[string]documentMedia{"application/json": {&jsonschema.Schema{Ref: "#/components/schemas/Error"}}}}
 }
 
-// content describes an answer by the name of its type.
 func (a *description) content(schemas map[string]*jsonschema.Schema) map[string]documentMedia {
 	var ref string
 	if t := reflect.TypeOf(a.answer); t != nil {

@@ -65,7 +65,6 @@ type finder struct {
 	list []Problem
 }
 
-// add adds a problem with the given subject.
 func (f *finder) add(subject Problem, severity Severity, kind, format string, args ...any) {
 	subject.Severity, subject.Kind, subject.Text = severity, kind, fmt.Sprintf(format, args...)
 	f.list = append(f.list, subject)
@@ -438,7 +437,6 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 	f.add(subject, f.costly(u), "no_usable_endpoint", "upstream %s has no usable endpoint since %s%s", u.Name, f.clock(o.Since), cost)
 }
 
-// served says how many of some clients were served.
 func served(all, n int64) string {
 	switch {
 	case all == 1 && n == 0:
@@ -536,7 +534,6 @@ func (f *finder) endpoints(subject Problem, u *Upstream) {
 	}
 }
 
-// endpoint adds the problem of one endpoint.
 func (f *finder) endpoint(subject Problem, kind string, e *Endpoint) {
 	subject.Endpoint = e.Name
 	if s := e.Silence; kind == unanswered {

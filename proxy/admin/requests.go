@@ -87,12 +87,10 @@ var requests = []request{
 	}), []string{"listener"}},
 }
 
-// balanced is an answer of the Balancer.
 func balanced(answer func(b Balancer, a *arguments) (any, error)) func(*Server, context.Context, *arguments) (any, error) {
 	return func(s *Server, _ context.Context, a *arguments) (any, error) { return answer(s.cfg.Balancer, a) }
 }
 
-// reloading is an answer of the Reloader.
 func reloading(answer func(ctx context.Context, r Reloader, a *arguments) (any, error)) func(*Server, context.Context, *arguments) (any, error) {
 	return func(s *Server, ctx context.Context, a *arguments) (any, error) { return answer(ctx, s.cfg.Reloader, a) }
 }
@@ -311,7 +309,6 @@ func nearestTo(path string) string {
 	return "write " + strings.Join(found, " or ") + "; "
 }
 
-// read reads the parameters of a request.
 func (q *request) read(r *http.Request) (*arguments, error) {
 	if r.ContentLength != 0 || len(r.TransferEncoding) > 0 {
 		return nil, fmt.Errorf("%w: a request has no body, and its parameters follow the path: write %s", ErrInvalid, q.shape())
@@ -346,12 +343,10 @@ func (q *request) read(r *http.Request) (*arguments, error) {
 	return a, nil
 }
 
-// takes reports whether the request has a parameter with this name.
 func (q *request) takes(name string) bool {
 	return slices.Contains(q.optional, name) || slices.ContainsFunc(q.forms, func(form []string) bool { return slices.Contains(form, name) })
 }
 
-// shape returns how to write the request.
 func (q *request) shape() string {
 	var list []string
 	for _, form := range q.forms {

@@ -326,7 +326,6 @@ func (r *rig) settle(t *testing.T) {
 	}
 }
 
-// pend leaves a reload pending.
 func (r *rig) pend(t *testing.T) {
 	t.Helper()
 	r.settle(t)
@@ -352,7 +351,6 @@ var goods = []string{
 	"/v1/leave", // for good, so it is the last
 }
 
-// mutations are a good request with one thing wrong with it.
 func mutations(target string) (list []wire) {
 	add := func(w wire) { list = append(list, w) }
 	for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "post", "POSTS"} {

@@ -72,7 +72,6 @@ func wholeDays(text string) (days time.Duration, ok bool) {
 	return time.Duration(n) * 24 * time.Hour, ok && err == nil && n < 3660
 }
 
-// hours writes a duration of whole hours.
 func hours(d time.Duration) string { return fmt.Sprintf("%dh", d/time.Hour) }
 
 // Span is the value of a flag: a duration above 0, which may be in days.

@@ -538,7 +538,6 @@ func (k *checker) adminEndpoints(c *Config) {
 	}
 }
 
-// noEndpoint complains of endpoints that are an address of this process.
 func (k *checker) noEndpoint(c *Config, own []string, what string) {
 	for _, u := range c.Upstreams {
 		for i := range u.Endpoints {
@@ -570,7 +569,6 @@ type step struct {
 	by   Address // address of the endpoint
 }
 
-// walk follows every step from a listener or an upstream.
 func (g *graph) walk(from any) {
 	g.state[from] = len(g.path) + 1
 	switch from := from.(type) {

@@ -625,7 +625,6 @@ func (m *Match) names() bool {
 	return len(m.SNI)+len(m.Host) > 0 && !slices.Contains(m.SNI, "*") && !slices.Contains(m.Host, "*")
 }
 
-// leadsTo returns the names of the route's upstreams.
 func (r *Route) leadsTo() []string {
 	names := []string{r.Upstream}
 	for j := range r.Split {

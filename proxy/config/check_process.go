@@ -91,7 +91,6 @@ func (k *checker) ofTCP(a *Admin) {
 	}
 }
 
-// adminToken checks that a token is secret.
 func (k *checker) adminToken(s *Secret, a *Admin, key string) {
 	if k.credential(s, a, "the token") && len(s.Value) < leastToken {
 		k.complainAt(k.at(s, a), "write a longer token: openssl rand -hex 32", "the token of %s has fewer than %d characters", key, leastToken)
@@ -165,7 +164,6 @@ func (m *Metrics) allowSample() string {
 	return "allow: [10.0.0.0/8]"
 }
 
-// token checks that the token is secret.
 func (k *checker) token(m *Metrics) {
 	if k.credential(&m.Token, m, "the token") && m.TLS == nil && m.Bind.Address.Private() != nil {
 		k.warnAt(k.at(&m.Token, m), "add tls", "without TLS the token crosses the network as clear text")

@@ -212,7 +212,6 @@ func (d *decoder) merge(o *object, v reflect.Value, m *yaml.Node, seen *written,
 	}
 }
 
-// field reads the value of a key.
 func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 	t := target(n)
 	at := d.src.at(n)
@@ -556,7 +555,6 @@ func (f *field) zeroFix(text string) string {
 	return "write 0"
 }
 
-// within checks a number against the bounds of its field.
 func (f *field) within(v reflect.Value) *complaint {
 	if len(f.bounds) == 0 {
 		return nil

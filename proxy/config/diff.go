@@ -314,7 +314,6 @@ func (d *differ) note(f *field, key, old, next string) {
 	d.found = append(d.found, KeyChange{key, old, next, f.restart})
 }
 
-// sameElements compares two lists of one length.
 func sameElements(a, b reflect.Value) bool {
 	for i := range a.Len() {
 		if !same(a.Index(i), b.Index(i)) {

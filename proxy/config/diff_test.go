@@ -131,7 +131,6 @@ func fillIn(v reflect.Value) {
 	}
 }
 
-// opaque reports whether a struct is a single value.
 func opaque(t reflect.Type) bool {
 	return t == reflect.TypeFor[netip.Addr]() || t == reflect.TypeFor[config.Rule]()
 }

@@ -83,7 +83,6 @@ func withUpstreams(shown string) string {
 	return shown
 }
 
-// exampleTree is an example with the files that it names.
 func exampleTree(t *testing.T, shown string) config.Tree {
 	tree := wholeTree(t)
 	tree["/etc/p.yaml"], tree["/etc/penstock/token"] = shown, tree["/etc/token"]

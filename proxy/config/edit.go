@@ -140,7 +140,6 @@ func (e *EndpointEdit) wanted(c *Config) (next *Config, u *Upstream, index int, 
 	return &copied, u, index, nil
 }
 
-// endpointNames lists the names of the first endpoints.
 func endpointNames(list []Endpoint) string {
 	const most = 10
 	names := make([]string, min(len(list), most))
@@ -233,7 +232,6 @@ func valueOf(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// replace replaces a part of the text.
 func (ed *editor) replace(from, to int, by string) string { return ed.data[:from] + by + ed.data[to:] }
 
 func (ed *editor) key(name string) string {
@@ -328,7 +326,6 @@ func (ed *editor) remove(list, item *yaml.Node) string {
 	return before + ed.data[to:]
 }
 
-// removeLines removes the lines of a part of the text.
 func (ed *editor) removeLines(from, to int) string {
 	from = strings.LastIndexByte(ed.data[:from], '\n') + 1
 	return ed.replace(from, min(ed.lineEnd(to)+1, len(ed.data)), "")
@@ -341,7 +338,6 @@ func (ed *editor) lineEnd(at int) int {
 	return len(ed.data)
 }
 
-// extent returns where the text of a node begins and ends.
 func (ed *editor) extent(n *yaml.Node) (from, to int) {
 	from = ed.start(n)
 	var err error
@@ -367,7 +363,6 @@ func (ed *editor) start(n *yaml.Node) int {
 	return ed.lines[n.Line-1] + ed.offset(line, n.Line, n.Column)
 }
 
-// scalarEnd returns where a scalar of one line ends.
 func (ed *editor) scalarEnd(n *yaml.Node, from int) (int, error) {
 	rest := ed.data[from:]
 	if rest == "" {

@@ -166,7 +166,6 @@ func Decode(t Tree, path string, env Env) []Problem {
 
 func ValidateText(text string) error { return validate([]byte(text)) }
 
-// Parses reports whether a text is YAML that the loader takes.
 func Parses(text string) bool {
 	_, p := newSource("/f.yaml", []byte(text)).parse()
 	return p == nil

@@ -359,7 +359,6 @@ func Copied(c *Config) (lines []string) {
 	return lines
 }
 
-// rewrites checks the rewriting of all listeners.
 func (k *checker) rewrites(c *Config) {
 	for _, ln := range c.Listeners {
 		k.rewrite(ln.Rewrite)

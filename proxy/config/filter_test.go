@@ -16,7 +16,6 @@ import (
 // filterModule is a filter that allows every client, by either way to decide.
 func filterModule() string { return string(filterOf(nil)) }
 
-// filterOf is filterModule with an import beside its own.
 func filterOf(imports func(m *Module)) []byte {
 	const i32 = string(rune(I32))
 	m := &Module{Pages: 1}

@@ -36,7 +36,6 @@ func (s *source) json() *yaml.Node {
 	return nil
 }
 
-// skip advances by a number of bytes.
 func (r *jsonReader) skip(bytes int) {
 	passed := r.text[r.at : r.at+bytes]
 	r.at += bytes

@@ -325,7 +325,6 @@ func (ln *Listener) reaches(upstream func(name string) *Upstream) map[*Upstream]
 	return withFallbacks(upstream, names...)
 }
 
-// withFallbacks returns upstreams and their fallbacks.
 func withFallbacks(upstream func(name string) *Upstream, names ...string) map[*Upstream]bool {
 	all := make(map[*Upstream]bool)
 	for _, name := range names {
@@ -352,7 +351,6 @@ func own[T any](ln *Listener, its *T, of func(r *Route) *T) (all []*T) {
 	return all
 }
 
-// checkClientKey requires the name of a client's property.
 func checkClientKey(text string) *complaint {
 	if _, err := clientkey.Parse(text); err != nil {
 		fix := "write " + enumeration(clientkey.Words(), "or")
@@ -376,7 +374,6 @@ func (k *checker) balanceOn(u *Upstream) {
 	k.complainAt(k.at(&u.BalanceOn, u), "write balance: maglev, or leave balance_on out", "balance_on has no effect: balance: %s hashes %s", u.Balance, hashes)
 }
 
-// metricsBy checks the values by which sessions are counted.
 func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
 	if k.bad[m] || k.bad[&m.Key] {
 		return

@@ -397,7 +397,6 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// withToken loads a text that reads a token from /etc/b.
 func withToken(t *testing.T, text string) *config.Config {
 	t.Helper()
 	return loadTree(t, config.Tree{"/etc/p.yaml": text, "/etc/b": "t0ken"})

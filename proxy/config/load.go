@@ -162,7 +162,6 @@ func (l *loader) document() {
 	l.sections(n)
 }
 
-// sections reads the sections of a file.
 func (l *loader) sections(n *yaml.Node) {
 	var part Config
 	root().fill(reflect.ValueOf(&part).Elem())
@@ -207,7 +206,6 @@ func (l *loader) moved(f *field, a, b reflect.Value) {
 	}
 }
 
-// finish checks the whole configuration and returns it.
 func (l *loader) finish() (*Config, []Problem) {
 	l.laneDefault()
 	l.cfg.reading, l.recorded = l.recorded, nil
@@ -234,7 +232,6 @@ func (l *loader) found() []Problem {
 // special are the characters that make a name a pattern.
 const special = `*?[\`
 
-// include reads the files that a file includes.
 func (l *loader) include(part *Config) {
 	for i := range part.Include {
 		pattern, at := part.Include[i], l.places[&part.Include[i]]
@@ -405,7 +402,6 @@ func (l *loader) foreign() bool {
 	return false
 }
 
-// known reports whether a file has any known key.
 func known(n *yaml.Node) bool {
 	for i := 0; i+1 < min(len(n.Content), maxWords); i += 2 {
 		if key := target(n.Content[i]).Value; root().byKey[key] != nil || closest(key, root().keys()) != "" {

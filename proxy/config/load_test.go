@@ -398,7 +398,6 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// bombs are short texts that expand to much.
 func bombs() map[string]string {
 	laughs := "x-a0: &a0 [lol]\n"
 	for i := range 12 {

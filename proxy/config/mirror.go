@@ -50,7 +50,6 @@ func (ln *Listener) Mirrors() (upstreams []string) {
 	return upstreams
 }
 
-// mirrors checks the mirrors of all listeners.
 func (k *checker) mirrors(c *Config) {
 	for _, ln := range c.Listeners {
 		k.mirror(ln.Mirror)
@@ -152,7 +151,6 @@ var formerFramings = map[string]string{
 	"http2":    "write grpc, or leave compare out: other answers of HTTP/2 are no longer compared",
 }
 
-// comparison checks how a mirror's answers are compared.
 func (k *checker) comparison(c *Compare) {
 	if c == nil || k.bad[c] || k.bad[&c.Framing] {
 		return

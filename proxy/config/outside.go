@@ -69,7 +69,6 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // escaped returns the text that expand would turn into text.
 func escaped(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// absolute resolves a path relative to the directory of the file.
 func (s *source) absolute(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -89,7 +88,6 @@ func setPath(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-// setContent reads the file named by text.
 func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	return setRead(d, f, v, text, func(d *decoder, path string) ([]byte, *complaint) {
 		d.served = append(d.served, path)
@@ -164,7 +162,6 @@ func (d *decoder) module(path string) ([]byte, *complaint) {
 	return data, nil
 }
 
-// contents returns the bytes of a file named by a value.
 func (d *decoder) contents(path string) ([]byte, *complaint) {
 	data, err := d.read(path, maxBytes)
 	d.named = append(d.named, path)

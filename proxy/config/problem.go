@@ -96,7 +96,6 @@ func sorted(problems []Problem, files []string) []Problem {
 	return slices.Compact(problems)
 }
 
-// kindOf names the kind of a node in ordinary words.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -127,7 +126,6 @@ func article(name string) string {
 	return "a " + name
 }
 
-// sample returns an example of how to write a field.
 func (f *field) sample() string {
 	value := f.sampleValue()
 	switch {

@@ -148,7 +148,6 @@ func anyOf(schemas ...*jsonschema.Schema) *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: schemas}
 }
 
-// defaultJSON returns the default in JSON.
 func (f *field) defaultJSON() json.RawMessage {
 	var words []string
 	if f.list {
@@ -205,7 +204,6 @@ func (o *object) reference(b *strings.Builder, path string, places map[*object]s
 	}
 }
 
-// at returns the path of a section of an object.
 func (f *field) at(path string) string {
 	if path != "" {
 		path += "."
@@ -217,7 +215,6 @@ func (f *field) at(path string) string {
 	return path
 }
 
-// anchor returns the anchor of the heading of a path.
 func anchor(path string) string { return strings.NewReplacer(".", "", "[", "", "]", "").Replace(path) }
 
 // typeText returns the type of a key, its range and its unit.
@@ -275,7 +272,6 @@ func (f *field) defaultText() string {
 	return dflt + ", e.g. `" + cell(f.example) + "`"
 }
 
-// cell escapes text for a table.
 func cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "\r", `\r`, "\n", `\n`).Replace(text)
 }

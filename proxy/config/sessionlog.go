@@ -29,7 +29,6 @@ type SessionLog struct {
 	PerSecond  int64         `key:"per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Most lines in a second. Further lines are dropped and counted. 0: no limit."`
 }
 
-// setDestination reads where lines go.
 func setDestination(d *decoder, _ *field, v reflect.Value, text string) *complaint {
 	if c := checkLine(text); c != nil {
 		return c
@@ -153,7 +152,6 @@ type TracesTLS struct {
 // Same reports whether traces are exported in the same way, apart from the contents of files.
 func (t *Traces) Same(o *Traces) bool { return alike(t, o) }
 
-// checkCollector requires the URL of a collector.
 func checkCollector(text string) *complaint {
 	const fix = "write http://127.0.0.1:4317 or https://collector.example:4317"
 	if c := checkLine(text); c != nil {
@@ -177,7 +175,6 @@ func checkCollector(text string) *complaint {
 	return nil
 }
 
-// checkAttribute requires KEY=VALUE.
 func checkAttribute(text string) *complaint {
 	key, value, found := strings.Cut(text, "=")
 	if !found || key == "" || value == "" || strings.ContainsAny(key, " \t") {

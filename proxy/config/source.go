@@ -143,7 +143,6 @@ func (p place) discreet() place {
 	return p
 }
 
-// rest returns the line from the place on.
 func (p place) rest() string {
 	line := p.src.line(p.line)
 	return line[p.src.offset(line, p.line, max(p.col, 1)):]
@@ -168,7 +167,6 @@ func (p place) problem(fix, format string, args ...any) *Problem {
 	return problem
 }
 
-// shortened shortens a text to fit in a line.
 func shortened(text string) string {
 	if len(text) <= maxText {
 		return printable(text)
@@ -403,7 +401,6 @@ func bracketedFix(at place) string {
 	return ""
 }
 
-// syntaxFix returns the fix for text that the YAML parser rejects.
 func syntaxFix(message string, at place) string {
 	if fix := flowFix(message, at); fix != "" {
 		return fix

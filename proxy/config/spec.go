@@ -62,7 +62,6 @@ var root = sync.OnceValue(func() *object { return describe(reflect.TypeFor[Confi
 // objects are the structs that Config consists of, including Config itself.
 var objects = make(map[reflect.Type]*object)
 
-// described describes one of these structs.
 func described(t reflect.Type) *object {
 	root()
 	return objects[t]
@@ -162,7 +161,6 @@ func number(v reflect.Value) float64 {
 	return float64(v.Int())
 }
 
-// setDefault puts the default of a field into the template.
 func (o *object) setDefault(f *field) {
 	v := o.template.Field(f.index)
 	switch {

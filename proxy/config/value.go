@@ -314,7 +314,6 @@ func checkAddr(addr netip.Addr, port string) *complaint {
 	return nil
 }
 
-// checkSocketPath rejects directories.
 func checkSocketPath(addr Address) *complaint {
 	last := addr.Name[strings.LastIndexByte(addr.Name, '/')+1:]
 	if !addr.Abstract() && (last == "" || last == "." || last == "..") {

@@ -105,7 +105,6 @@ func (r *rig) holds(t *testing.T, number int, applied ...string) {
 	}
 }
 
-// reported checks the reported events.
 func (r *rig) reported(t *testing.T, want ...rollback.Event) {
 	t.Helper()
 	r.mu.Lock()

@@ -24,7 +24,6 @@ func Local() func(netip.Addr) bool {
 	}
 }
 
-// addresses returns the addresses of this machine's interfaces.
 func addresses() map[netip.Addr]bool {
 	found := make(map[netip.Addr]bool)
 	all, _ := net.InterfaceAddrs()

@@ -117,7 +117,6 @@ func (r *resolver) last(host string) (ips []netip.Addr, failing, due bool) {
 	return k.ips, k.failed != nil, due
 }
 
-// note records the result of a lookup.
 func (r *resolver) note(host string, ips []netip.Addr, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +235,6 @@ func routed(ip netip.Addr) bool {
 	return err == nil
 }
 
-// dial connects to a name server.
 func (r *resolver) dial(ctx context.Context, network, server string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, server)
 	if udp, ok := c.(*net.UDPConn); ok && err == nil {

@@ -154,7 +154,6 @@ func reportTo(e *cli.Env, files ...string) io.Writer {
 	return e.Stdout
 }
 
-// interruptOn ends ctx at the first signal.
 func interruptOn(ctx context.Context, stops <-chan os.Signal, interrupt context.CancelCauseFunc) {
 	select {
 	case <-stops:

@@ -28,7 +28,6 @@ type incidentCmd struct {
 	PrintConfigs bool     `help:"Print the configurations, and exit."`
 }
 
-// Help returns the text that kong prints below the summary.
 func (*incidentCmd) Help() string {
 	return `Requests go through penstock run to nine endpoints at a steady rate. Then three endpoints
 fail for some time: they fall silent (accept, and answer nothing), answer 3 s late on
@@ -58,7 +57,6 @@ func (c *incidentCmd) Validate() error {
 	return cmp.Or(bounded("seconds", given(c.Seconds, 40), 0.1, 600), bounded("rate", c.Rate, 1, 10_000))
 }
 
-// Run measures and reports.
 func (c *incidentCmd) Run(e *cli.Env) error {
 	failures, modes, err := c.chosen()
 	if err != nil {
@@ -90,7 +88,6 @@ func (c *incidentCmd) Run(e *cli.Env) error {
 	})
 }
 
-// chosen returns the failures and the configurations that the flags name.
 func (c *incidentCmd) chosen() (failures []endpoint.Failure, modes []incident.Mode, err error) {
 	wanted, files := c.Failures, c.Modes
 	if len(files) == 0 {
@@ -142,7 +139,6 @@ type incidentDocument struct {
 	*incident.Report
 }
 
-// measured reports whether a trial is complete.
 func (d *incidentDocument) measured() bool {
 	return d.Report != nil && slices.ContainsFunc(d.Incidents, func(in incident.Incident) bool { return len(in.Modes) > 0 })
 }
@@ -185,7 +181,6 @@ func (d *incidentDocument) write(p *report.Page) {
 		endpoint answers its clients at once even without protection. The mean cannot become better, so it is not judged.`)
 }
 
-// incident writes the tables of one failure.
 func (d *incidentDocument) incident(p *report.Page, in *incident.Incident) {
 	p.Heading("%s: %d of %d endpoints %s", in.Failure, d.Failing, d.Endpoints, in.Failure.About())
 	var t, found report.Table

@@ -50,7 +50,6 @@ type formerCmd struct {
 	Args []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run says what replaces the command.
 func (*formerCmd) Run(*cli.Env) error {
 	return cli.Usagef("this command was removed: go test -bench Claim ./bench/claims measures parts, penstock-bench run measures the cost of a configuration file, and soak and verdict are tests in proxy/test")
 }
@@ -64,7 +63,6 @@ func (*versionCmd) Run(e *cli.Env) error {
 	return err
 }
 
-// run runs the program in e and returns its exit code.
 func run(e *cli.Env) int {
 	p := cli.Program{Name: programName, Description: description, Commands: new(commands)}
 	return p.Run(e)
@@ -103,7 +101,6 @@ type programFlag struct {
 	Penstock string `placeholder:"PATH" help:"Measure this penstock program (default: penstock beside this program, or in PATH)."`
 }
 
-// program returns this program and the penstock program.
 func (f *programFlag) program() (contestant.Program, error) {
 	p, err := thisProgram()
 	if err != nil {
@@ -114,7 +111,6 @@ func (f *programFlag) program() (contestant.Program, error) {
 	return p, err
 }
 
-// penstockProgram returns the path of the penstock program.
 func penstockProgram(path, self string) (string, error) {
 	if path != "" {
 		found, err := exec.LookPath(path)

@@ -20,7 +20,6 @@ type reloadCmd struct {
 	Rounds *int `placeholder:"N" help:"Reload this many times each way (an even number, default: 6)."`
 }
 
-// Help returns the text that kong prints below the summary.
 func (*reloadCmd) Help() string {
 	return `The command starts penstock run with 1,000 listeners, 10,000 endpoints and health checks
 every 30 s. It changes the configuration, sends SIGHUP, and connects to a listener again and
@@ -36,7 +35,6 @@ is 1. The whole command takes two or three minutes.`
 // Validate is called by kong once the flags are read.
 func (c *reloadCmd) Validate() error { return bounded("rounds", given(c.Rounds, 2), 1, 1000) }
 
-// Run measures and reports.
 func (c *reloadCmd) Run(e *cli.Env) error {
 	program, err := c.program()
 	if err != nil {
@@ -65,7 +63,6 @@ type reloadDocument struct {
 	*reload.Report
 }
 
-// measured reports whether there are results.
 func (d *reloadDocument) measured() bool {
 	return d.Report != nil && (len(d.Rows) > 0 && d.Rows[0].Median != nil || d.Steady != nil)
 }
@@ -96,12 +93,10 @@ func (d *reloadDocument) write(p *report.Page) {
 		waited for a busy CPU. before: long turns in half a second without a reload.`)
 }
 
-// countsOf writes two numbers.
 func countsOf(a, b report.Number) string {
 	return report.Count(float64(a)) + ", " + report.Count(float64(b))
 }
 
-// steady reports many reloads in a row.
 func (d *reloadDocument) steady(p *report.Page, l *reload.Long) {
 	p.Heading("%s reloads in a row, %s listeners, %s endpoints", report.Exact(int64(l.Reloads)), report.Exact(int64(l.Listeners)), report.Exact(int64(l.Endpoints)))
 	t := new(report.Table)

@@ -28,7 +28,6 @@ type rollingCmd struct {
 	PrintConfigs bool              `help:"Print the configurations that the contestants would get, and exit."`
 }
 
-// Help returns the text that kong prints below the summary.
 func (*rollingCmd) Help() string {
 	return `Clients come at a steady rate, each with one request on its own connection. Meanwhile the
 endpoints behind penstock run, HAProxy and nginx fail, for all of them at the same time:
@@ -52,7 +51,6 @@ func (c *rollingCmd) Validate() error {
 	return cmp.Or(bounded("rounds", given(c.Rounds, 2), 1, 100), bounded("seconds", given(c.Seconds, 4), 0.05, 60), binaries(c.Binary, "haproxy", "nginx"))
 }
 
-// Run measures and reports.
 func (c *rollingCmd) Run(e *cli.Env) error {
 	count, away, rate, patience := 2, 4.0, 100.0, 10*time.Second
 	if c.Quick {
@@ -96,7 +94,6 @@ type rollingDocument struct {
 	*rolling.Report
 }
 
-// measured reports whether a scenario is complete.
 func (d *rollingDocument) measured() bool {
 	return d.Report != nil && len(d.Scenarios) > 0 && len(d.Scenarios[0].Cells) > 0 && d.Scenarios[0].Cells[0].Total != nil
 }
@@ -164,7 +161,6 @@ func (d *rollingDocument) summary(p *report.Page, title string, figure func(*rol
 	p.Table(&t)
 }
 
-// scenario writes all figures of one scenario.
 func (d *rollingDocument) scenario(p *report.Page, r *rolling.Result) {
 	p.Heading("%s: %s", r.Scenario, r.About)
 	var t report.Table

@@ -43,7 +43,6 @@ type runCmd struct {
 	IdleSessions *int   `placeholder:"N" help:"In the scenario idle, let this many sessions rest for 10 s in each round of each contestant (default: 2000, or as many as RLIMIT_NOFILE allows)."`
 }
 
-// Help returns the text that kong prints below the summary.
 func (*runCmd) Help() string {
 	return `The word run can be left out: penstock-bench --quick
 
@@ -219,7 +218,6 @@ func (c *runFlags) plan(ctx context.Context, choice choice) (*bench.Run, *report
 	return run, doc, err
 }
 
-// binaries checks the names given to --binary.
 func binaries(flag map[string]string, allowed ...string) error {
 	for name, path := range flag {
 		if !slices.Contains(allowed, name) || path == "" {
@@ -275,7 +273,6 @@ func (c *runFlags) choosePeers(ctx context.Context, run *bench.Run, doc *report.
 	return nil
 }
 
-// printConfigs prints the configurations of contestants.
 func printConfigs(ctx context.Context, e *cli.Env, kinds []*contestant.Kind, setting *contestant.Setting) error {
 	for _, k := range kinds {
 		if err := printConfig(e, k.Name, k.About, cmp.Or(strings.TrimSpace(k.Config(ctx, setting)), "# No configuration file.")); err != nil {
@@ -301,7 +298,6 @@ type laneCmd struct {
 	Warmup    *float64     `placeholder:"S" help:"Warm up for this many seconds, in which sessions leave user space. Trials of streams warm up three times as long, and trials of connections do not warm up (default: 1)."`
 }
 
-// Help returns the text that kong prints below the summary.
 func (*laneCmd) Help() string {
 	return `penstock run with lane: auto is measured in pairs with each other contestant. The command
 needs root. If the process cannot have a lane, the command says why and ends. All contestants

@@ -46,7 +46,6 @@ type testRun struct {
 	dir   string
 }
 
-// Run runs the tests and removes the directory.
 func (r *testRun) Run() int {
 	defer os.RemoveAll(r.dir)
 	return r.tests.Run()

@@ -25,7 +25,6 @@ type tlsCmd struct {
 	Binary  map[string]string `placeholder:"NAME=PATH" mapsep:"none" help:"Use this executable: haproxy=PATH."`
 }
 
-// Help returns the text that kong prints below the summary.
 func (*tlsCmd) Help() string {
 	return `A listener of penstock run that terminates TLS is compared with a listener of HAProxy (bind
 ssl crt, mode tcp, a thread for each processor), and both are measured without TLS too. 16
@@ -44,7 +43,6 @@ func (c *tlsCmd) Validate() error {
 	return cmp.Or(bounded("seconds", given(c.Seconds, 1), 0.05, 3600), binaries(c.Binary, "haproxy"))
 }
 
-// Run measures and reports.
 func (c *tlsCmd) Run(e *cli.Env) error {
 	rounds, trial := 6, 1.0
 	if c.Quick {
@@ -73,7 +71,6 @@ type tlsDocument struct {
 	*handshake.Report
 }
 
-// measured reports whether there are results.
 func (d *tlsDocument) measured() bool {
 	return d.Report != nil && len(d.Rows) > 0 && d.Rows[0].Median != nil
 }

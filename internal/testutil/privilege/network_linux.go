@@ -47,7 +47,6 @@ func namespace(t *testing.T, flag uintptr, kind string) bool {
 	return false
 }
 
-// possible tries attr by starting something harmless.
 func possible(attr *syscall.SysProcAttr) error {
 	cmd := exec.Command(Self, "-test.list=^$")
 	cmd.SysProcAttr = attr

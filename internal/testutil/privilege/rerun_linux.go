@@ -17,7 +17,6 @@ const marker = "PENSTOCK_TEST_RERUN"
 // one.
 const Self = "/proc/self/exe"
 
-// inChild reports whether this process was started to run t.
 func inChild(t *testing.T) bool { return os.Getenv(marker) == t.Name() }
 
 // InChild reports whether this process was started to run t alone. If not, it starts such a process, with env

@@ -64,7 +64,6 @@ func (f *processFlags) client(e *cli.Env, command string) (*admin.Client, error)
 	return f.adminFlags.client(e, command)
 }
 
-// ask calls ask with a client of the running process.
 func (f *adminFlags) ask(e *cli.Env, command string, ask func(ctx context.Context, c *admin.Client) error) error {
 	client, err := f.client(e, command)
 	if err != nil {
@@ -119,7 +118,6 @@ func (f *adminFlags) elsewhere(e *cli.Env, err error) error {
 	return err
 }
 
-// client returns a client of the selected process.
 func (f *adminFlags) client(e *cli.Env, command string) (*admin.Client, error) {
 	if f.Admin != nil && *f.Admin == "" {
 		return nil, cli.Usagef("%s: --admin is empty: write unix:/path, or host:port (see: penstock %[1]s --help)", command)

@@ -70,7 +70,6 @@ func allowing() string {
 	return string(m.Bytes())
 }
 
-// freePorts returns three ports that are free at any address.
 func freePorts(t *testing.T) (ports []string) {
 	t.Helper()
 	for range 3 {

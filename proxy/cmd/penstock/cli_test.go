@@ -290,7 +290,6 @@ var manualSections = []manual.Section{
 	{Title: "files", Text: "/etc/penstock/penstock.yaml, or else ./penstock.yaml, is the configuration of commands that are given none."},
 }
 
-// manPages are the man pages that the command line gives now.
 func manPages(t *testing.T) map[string]string {
 	t.Helper()
 	app, err := commandLine().Model()

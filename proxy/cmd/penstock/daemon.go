@@ -102,7 +102,6 @@ func newDaemon(c *daemonConfig, e *cli.Env, options *server.Options) *daemon {
 	return r
 }
 
-// end stops the delivery of signals for reloads.
 func (r *daemon) end() { r.reloads.end() }
 
 // serve reads the configuration, opens the load balancer, passes it to opened, and serves.
@@ -240,7 +239,6 @@ func (r *daemon) serveOpen(ctx context.Context, cfg *config.Config) error {
 	return err
 }
 
-// logStart logs the limits and the warnings of the configuration.
 func (r *daemon) logStart(cfg *config.Config) {
 	r.log.Info("starting", "version", cli.Version(), "config", r.source.name(), "engine", r.options.Engine.String(), "loops", r.options.Loops,
 		"max_connections", r.options.MostConnections(cfg), "rlimit_nofile", cli.Descriptors())
@@ -253,7 +251,6 @@ func (r *daemon) logStart(cfg *config.Config) {
 	}
 }
 
-// line describes the state in one line.
 func (r *daemon) line() string {
 	return fmt.Sprintf("generation %d of %s", r.keeper.Status().Current, r.source.name())
 }
@@ -568,7 +565,6 @@ type measured struct {
 	metrics.Config
 }
 
-// loaded notes the result of loading a configuration.
 func (m *measured) loaded(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -598,7 +594,6 @@ func (m *measured) takenBack() {
 	m.RolledBack++
 }
 
-// measure fills in a sample.
 func (r *daemon) measure(sample *metrics.Sample) {
 	r.loadBalancer.Metrics(sample)
 	sample.Process.Version = cli.Version()

@@ -115,7 +115,6 @@ func (d *demo) closeEndpoints() {
 	}
 }
 
-// config returns the configuration.
 func (d *demo) config() string {
 	var endpoints strings.Builder
 	for _, ep := range d.endpoints {
@@ -148,7 +147,6 @@ type demoStep struct {
 	do   func() error
 }
 
-// steps returns the events in order.
 func (d *demo) steps() []demoStep {
 	change := func(what admin.EndpointVerb) func() error {
 		return func() error {
@@ -276,7 +274,6 @@ func (b *demoBalancer) address(ctx context.Context, c *admin.Client) (string, er
 	}
 }
 
-// stop ends the load balancer and waits for its end.
 func (b *demoBalancer) stop() error {
 	b.once.Do(func() { b.stops <- syscall.SIGTERM })
 	<-b.done
@@ -481,7 +478,6 @@ func (l *demoLoad) result() demoResult {
 	return r
 }
 
-// client runs one client.
 func (l *demoLoad) client() {
 	begin := time.Now()
 	name, wait, err := l.session(begin)
@@ -546,7 +542,6 @@ func (v *demoView) print(text string) {
 
 func (v *demoView) heading(text string) { v.print("\n" + text + "\n\n") }
 
-// event writes a line about an event.
 func (v *demoView) event(at time.Duration, text string) {
 	v.print(fmt.Sprintf("%5.1f s  %s\n", at.Seconds(), text))
 }
@@ -577,7 +572,6 @@ func (r *demoResult) line() string {
 	return fmt.Sprintf("clients: %d served, %d cut, %d without an answer; the longest waited %v", r.all(), cut, unanswered, r.longest.Round(100*time.Microsecond))
 }
 
-// printResult writes the clients' results.
 func (v *demoView) printResult(r *demoResult, stayed bool) {
 	var by []string
 	for _, name := range demoNames {
@@ -596,7 +590,6 @@ func (v *demoView) printResult(r *demoResult, stayed bool) {
 	}
 }
 
-// printStay writes commands to try while the demo goes on.
 func (v *demoView) printStay(d *demo) {
 	at := "--admin unix:" + d.socket
 	v.heading("The load balancer runs until Ctrl-C. Try:")

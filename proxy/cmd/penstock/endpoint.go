@@ -49,7 +49,6 @@ type upstreamEndpoint struct {
 	admin.Endpoint
 }
 
-// Run lists the endpoints of a running process.
 func (c *endpointListCmd) Run(e *cli.Env) error {
 	return show(e, c, "endpoint", c.JSON, func(ctx context.Context, client *admin.Client) ([]upstreamEndpoint, error) {
 		st, err := client.Status(ctx)
@@ -120,7 +119,6 @@ type endpointAddCmd struct {
 	Connections *int64 `placeholder:"N" help:"Limit its concurrent sessions. (default: no limit)"`
 }
 
-// Run adds an endpoint.
 func (c *endpointAddCmd) Run(e *cli.Env) error {
 	change := &admin.EndpointChange{What: admin.EndpointAdd, Upstream: string(c.Upstream), Endpoint: absoluteSocket(c.Address), Name: c.Name, Weight: 1, Zone: c.Zone, Backup: c.Backup}
 	if c.Connections != nil {
@@ -159,26 +157,21 @@ type (
 	}
 )
 
-// Run removes an endpoint.
 func (c *endpointRemoveCmd) Run(e *cli.Env) error { return c.change(e, admin.EndpointRemove, 0) }
 
-// Run drains an endpoint.
 func (c *endpointDrainCmd) Run(e *cli.Env) error { return c.change(e, admin.EndpointDrain, 0) }
 
-// Run puts an endpoint into maintenance.
 func (c *endpointMaintCmd) Run(e *cli.Env) error { return c.change(e, admin.EndpointMaint, 0) }
 
 // Run makes an endpoint get clients again.
 func (c *endpointReadyCmd) Run(e *cli.Env) error { return c.change(e, admin.EndpointReady, 0) }
 
-// Run changes the weight of an endpoint.
 func (c *endpointWeightCmd) Run(e *cli.Env) error {
 	return c.change(e, admin.EndpointWeight, int(c.Weight))
 }
 
 type weight int
 
-// UnmarshalText reads a weight.
 func (w *weight) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 10, 31)
 	if err != nil || n > lb.MaxWeight {
@@ -188,7 +181,6 @@ func (w *weight) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// writeChanged prints the result of a change to an endpoint.
 func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) error {
 	var text strings.Builder
 	of := display.Text(upstream + "/" + done.Endpoint)

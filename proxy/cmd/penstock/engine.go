@@ -29,7 +29,6 @@ type engineFlags struct {
 	SchedBatch bool `default:"true" negatable:"" help:"Give the thread of a busy loop the policy SCHED_BATCH (sched(7)). When all CPUs are busy, the thread then waits up to a time slice for a CPU instead of preempting another thread. This saves much CPU. --no-sched-batch leaves the policy alone. (default: on)"`
 }
 
-// config sets the options from the flags.
 func (f *engineFlags) config(cfg *server.Options) (err error) {
 	if cfg.Engine, err = relay.ParseEngine(f.Engine); err != nil {
 		return err
@@ -73,7 +72,6 @@ const (
 	maxMaxPipeSize = 64 << 20
 )
 
-// configBulk sets the options for bulk transfers.
 func (f *engineFlags) configBulk(cfg *server.Options) error {
 	tail, gather := time.Duration(f.TailDelay), time.Duration(f.Gather)
 	switch {

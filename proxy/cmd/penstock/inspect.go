@@ -36,7 +36,6 @@ type whyCmd struct {
 	JSON     bool        `name:"json" help:"Print JSON, with the waits and the kernel's account of each connection."`
 }
 
-// Run prints what limits sessions of a running process.
 func (c *whyCmd) Run(e *cli.Env) error {
 	q := admin.WhyQuery{Session: cmp.Or(c.Session, c.ByID), Endpoint: absoluteSocket(c.Endpoint), Upstream: c.Upstream, Listener: c.Listener, For: c.For.Duration()}
 	chosen := 0
@@ -130,7 +129,6 @@ type traceCmd struct {
 	JSON   bool        `name:"json" help:"Print JSON, with the events of each connection."`
 }
 
-// Run traces a process and prints the report.
 func (c *traceCmd) Run(e *cli.Env) error {
 	if c.For == 0 || c.PID < 0 || c.PID > 0 && c.Cgroup != "" {
 		return cli.Usagef("trace: write a --for TIME above 0, and at most one of --pid N and --cgroup DIR (see: penstock trace --help)")
@@ -164,7 +162,6 @@ func untilStopped(e *cli.Env) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// target returns the processes that the flags select.
 func (c *traceCmd) target(ctx context.Context, e *cli.Env) (t evidence.Target, err error) {
 	t.Cgroup = c.Cgroup
 	if c.PID > 0 {
@@ -208,7 +205,6 @@ func (*profileCmd) Help() string {
     go tool pprof -http=: cpu.pprof`
 }
 
-// Run writes the CPU profile of a process.
 func (c *profileCmd) Run(e *cli.Env) error {
 	d := c.For.Duration()
 	switch {
@@ -306,7 +302,6 @@ func isPenstock(pid int) error {
 	return nil
 }
 
-// withKernel samples a process and its children by perf events.
 func (c *profileCmd) withKernel(ctx context.Context, e *cli.Env, pid int) ([]byte, error) {
 	p, err := perfevent.Sample(ctx, evidence.WithChildren([]int{pid}), c.For.Duration(), samplesPerSecond)
 	if err != nil {

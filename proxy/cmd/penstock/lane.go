@@ -29,7 +29,6 @@ type laneList struct {
 	Sessions []admin.Session `json:"sessions"`
 }
 
-// Run lists the sessions that have left user space.
 func (c *laneListCmd) Run(e *cli.Env) error {
 	return show(e, c, "lane", c.JSON, func(ctx context.Context, client *admin.Client) (l laneList, err error) {
 		st, err := client.Status(ctx)
@@ -46,7 +45,6 @@ func (c *laneListCmd) Run(e *cli.Env) error {
 	})
 }
 
-// writeLane writes the state of the lane.
 func writeLane(w io.Writer, l *admin.Lane) error {
 	if l == nil {
 		return say(w, "sessions stay in user space: no listener has lane: auto or require\n")
@@ -81,7 +79,6 @@ type laneOffCmd struct {
 	Keep bool `help:"Leave the sessions that have left user space where they are."`
 }
 
-// Run switches the lane off.
 func (c *laneOffCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane off", func(ctx context.Context, client *admin.Client) error {
 		off, err := client.SwitchLane(ctx, false)
@@ -95,7 +92,6 @@ func (c *laneOffCmd) Run(e *cli.Env) error {
 
 type laneOnCmd struct{ adminFlags }
 
-// Run switches the lane on.
 func (c *laneOnCmd) Run(e *cli.Env) error {
 	return c.ask(e, "lane on", func(ctx context.Context, client *admin.Client) error {
 		changed, err := client.SwitchLane(ctx, true)
@@ -195,7 +191,6 @@ type listenerListCmd struct {
 	Name string `arg:"" optional:"" help:"The listener to list. (default: all)"`
 }
 
-// Run prints the listeners of a running process.
 func (c *listenerListCmd) Run(e *cli.Env) error {
 	return show(e, c, "listener", c.JSON, listenersOf(c.Name), func(w io.Writer, list *[]admin.Listener) error {
 		t := &statusText{now: time.Now()}
@@ -222,7 +217,6 @@ type listenerDrainCmd struct {
 	Name string `arg:"" help:"The listener."`
 }
 
-// Run drains a listener.
 func (c *listenerDrainCmd) Run(e *cli.Env) error {
 	return show(e, c, "listener drain", false, func(ctx context.Context, client *admin.Client) (admin.ListenerDrained, error) {
 		return client.DrainListener(ctx, c.Name)
@@ -246,7 +240,6 @@ type listenerReadyCmd struct {
 	Name string `arg:"" help:"The listener."`
 }
 
-// Run opens a drained listener.
 func (c *listenerReadyCmd) Run(e *cli.Env) error {
 	return change(e, c, "listener ready", "listener "+c.Name+" is open", func(ctx context.Context, client *admin.Client) (admin.Changed, error) {
 		return client.ReadyListener(ctx, c.Name)
@@ -263,7 +256,6 @@ type splitListCmd struct {
 	Listener string `placeholder:"NAME" help:"List only the splits of this listener."`
 }
 
-// Run prints the splits of a running process.
 func (c *splitListCmd) Run(e *cli.Env) error {
 	return show(e, c, "split", false, listenersOf(c.Listener), func(w io.Writer, list *[]admin.Listener) error {
 		t := &statusText{now: time.Now()}

@@ -82,7 +82,6 @@ type commands struct {
 	Fmt        formerCmd     `cmd:"" hidden:"" passthrough:""`
 }
 
-// run runs the program in e and returns its exit code.
 func run(e *cli.Env) int { return commandLine().Run(e) }
 
 // commandLine returns the command line before it is parsed.
@@ -122,7 +121,6 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-// Run prints the script that a shell reads.
 func (c *completionCmd) Run(e *cli.Env) error {
 	script, err := completion.Script(c.Shell)
 	if err != nil {
@@ -137,7 +135,6 @@ type completeCmd struct {
 	Words []string `arg:"" optional:"" passthrough:"" help:"The words after the program's name."`
 }
 
-// Run prints the possible completions of a command line.
 func (c *completeCmd) Run(e *cli.Env) error {
 	app, err := commandLine().Model()
 	if err != nil {
@@ -182,7 +179,6 @@ func namesOf(e *cli.Env, l *completion.Line, kind string) (names []string) {
 	return names
 }
 
-// deniedSources returns the sources that are denied by hand.
 func deniedSources(ctx context.Context, client *admin.Client) (names []string, err error) {
 	d, err := client.Denied(ctx)
 	for _, one := range d.Denied {
@@ -209,7 +205,6 @@ func splitUpstreams(s *admin.Status, l *completion.Line) (names []string) {
 	return names
 }
 
-// readFlags sets the flags that are on the line.
 func readFlags(flags any, l *completion.Line) error {
 	k, err := kong.New(flags, kong.Exit(func(int) {}), kong.Writers(io.Discard, io.Discard))
 	if err != nil {

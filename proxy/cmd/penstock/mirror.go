@@ -25,7 +25,6 @@ type mirrorCmd struct {
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
-// Run prints the report on the mirrors of a running process.
 func (c *mirrorCmd) Run(e *cli.Env) error {
 	var conditions []bound
 	for _, text := range c.FailIf {
@@ -116,7 +115,6 @@ func comparisonName(listener string, k *admin.Comparison) string {
 	return display.Text(name + " to " + k.To)
 }
 
-// writeMirrors writes the report on each mirror.
 func writeMirrors(w io.Writer, m *admin.MirrorReports) error {
 	if len(m.Mirrors) == 0 {
 		return say(w, "no listener has mirrors\n")
@@ -297,7 +295,6 @@ func (c *bound) parseBound(text string) (err error) {
 	return fmt.Errorf("%s: write a number, a percentage such as 0.1%% or a time such as 5ms", text)
 }
 
-// exceeded reports whether a value is beyond the bound.
 func (c *bound) exceeded(value float64) bool {
 	switch c.sign {
 	case ">":

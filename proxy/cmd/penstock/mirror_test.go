@@ -11,7 +11,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tally"
 )
 
-// comparedWith is a report on one comparison.
 func comparedWith() *admin.MirrorReports {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	return &admin.MirrorReports{Mirrors: []admin.MirrorReport{{Listener: "cache", Since: since, Mirrors: admin.Mirrors{

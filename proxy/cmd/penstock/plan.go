@@ -84,7 +84,6 @@ func (c *planCmd) unasked(e *cli.Env, next *config.Config, heading string) error
 	return err
 }
 
-// write writes a plan.
 func (c *planCmd) write(e *cli.Env, p admin.Plan, path string, next *config.Config) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s to generation %d (now %s)\n", c.path,
@@ -394,7 +393,6 @@ func newConnectionCounts(s *admin.Status, before, next *config.Config) *connecti
 	return live
 }
 
-// planned returns a change with its effect on connections.
 func (live *connectionCounts) planned(c config.Change, before *config.Config) admin.PlannedChange {
 	p := admin.PlannedChange{What: c.String()}
 	if c.Action == config.Added {

@@ -17,7 +17,6 @@ type processCmd struct {
 
 type processListCmd struct{ adminFlags }
 
-// Run prints the status of the process itself.
 func (c *processListCmd) Run(e *cli.Env) error {
 	return c.ask(e, "process", func(ctx context.Context, client *admin.Client) error {
 		s, err := client.Status(ctx)

@@ -185,7 +185,6 @@ func timeText(t cli.Timeout) string {
 	return t.Duration().String()
 }
 
-// checkAddresses checks that there is a valid address of each kind.
 func (c *proxyCmd) checkAddresses() error {
 	for _, f := range []struct {
 		flag  string

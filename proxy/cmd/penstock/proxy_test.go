@@ -27,7 +27,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// stageOf provides the stage of the scripts to a test.
 func stageOf(t *testing.T) (s *stage, variables map[string]string) {
 	t.Helper()
 	program, err := os.Executable()

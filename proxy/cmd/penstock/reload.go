@@ -29,7 +29,6 @@ type reloadCmd struct {
 	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration immediately if this counter rises by more than N within the time of --confirm, such as 'refused>0'."`
 }
 
-// Run reloads the configuration of a running process.
 func (c *reloadCmd) Run(e *cli.Env) error {
 	var o rollback.Options
 	if c.Confirm != nil { // --confirm 0 must not make the reload permanent
@@ -107,7 +106,6 @@ func writeReloaded(w io.Writer, done admin.Reloaded, confirm bool) error {
 	return err
 }
 
-// writeInForce prints the changes that led to a generation.
 func writeInForce(w io.Writer, generation int, is string, changes []string) error {
 	for _, line := range changes {
 		fmt.Fprintf(w, "  %s\n", display.Text(line))
@@ -124,7 +122,6 @@ type confirmCmd struct {
 	Generation *int `placeholder:"N" help:"Confirm only this generation, as penstock reload has printed it. (default: the pending generation)"`
 }
 
-// Run confirms the pending reload.
 func (c *confirmCmd) Run(e *cli.Env) error {
 	number := 0
 	if c.Generation != nil {
@@ -145,7 +142,6 @@ type rollbackCmd struct {
 	List bool `help:"Only list the generations that a rollback can return to, with their changes."`
 }
 
-// Run rolls a running process back to an earlier configuration.
 func (c *rollbackCmd) Run(e *cli.Env) error {
 	to := 0
 	switch {
@@ -417,15 +413,12 @@ func (r *daemon) noteAdmin(cfg *config.Config) {
 	}
 }
 
-// Confirm makes the pending reload permanent.
 func (r *daemon) Confirm(ctx context.Context, number int, actor string) (int, error) {
 	return r.keeper.Confirm(ctx, number, actor)
 }
 
-// Generations returns the present and the pending generation.
 func (r *daemon) Generations() rollback.Status { return r.keeper.Status() }
 
-// logChange logs a change of generation.
 func (r *daemon) logChange(c rollback.Change) {
 	attrs := []any{"generation", c.Now}
 	if c.By != "" {
@@ -565,7 +558,6 @@ func (f *fileState) state() metrics.FileState {
 	return f.is
 }
 
-// reloaded notes the result of a reload.
 func (f *fileState) reloaded(by string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -185,7 +185,6 @@ func startRun(t *testing.T, args []string, listeners ...string) *runRig {
 	return startRunIn(t, t.TempDir(), args, listeners...)
 }
 
-// startRunIn is startRun with its files in a directory.
 func startRunIn(t *testing.T, dir string, args []string, listeners ...string) *runRig {
 	t.Helper()
 	r := newRun(t, dir, listeners...)

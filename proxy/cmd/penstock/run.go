@@ -86,12 +86,10 @@ func badConfig(path string, problems []config.Problem) error {
 // maxLogged is how many problems of a configuration are logged.
 const maxLogged = 20
 
-// logProblems logs a line for each problem of a configuration.
 func logProblems(log *slog.Logger, bad *badFile) {
 	logEach(log.Error, bad.found, "configuration problem", "there are more problems, see penstock check")
 }
 
-// logWarnings logs a line for each warning of a configuration.
 func logWarnings(log *slog.Logger, warnings []config.Problem) {
 	logEach(log.Warn, warnings, "configuration warning", "there are more warnings, see penstock check")
 }
@@ -169,7 +167,6 @@ func (r *daemon) report() *doctor.Report {
 	return report
 }
 
-// runningOf returns the counters in a status that show limits.
 func runningOf(s *admin.Status) *doctor.Running {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	r := &doctor.Running{
@@ -298,7 +295,6 @@ type trigger struct {
 	wanted chan struct{} // holds at most one request
 }
 
-// newTrigger calls grant for each request.
 func newTrigger(grant func()) *trigger {
 	w := &trigger{wanted: make(chan struct{}, 1)}
 	go func() {

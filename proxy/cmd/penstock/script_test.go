@@ -202,7 +202,6 @@ func newStage() *stage {
 	return &stage{processes: map[string]*program{}, clients: map[string]net.Conn{}}
 }
 
-// clear ends everything that the script has left.
 func (s *stage) clear() {
 	for _, p := range s.processes {
 		p.cmd.Process.Kill()

@@ -245,7 +245,6 @@ listeners: [{name: web, bind: "unix:%[1]s/web", upstream: shop}]
 upstreams: [{name: shop, endpoints: [%[2]q]}]
 `
 
-// probe returns the code of GET /readyz.
 func (p *served) probe(t *testing.T) int {
 	t.Helper()
 	answer, err := p.client.Get("http://localhost/readyz")

@@ -65,7 +65,6 @@ type sessionsListCmd struct {
 // watchEvery is how often --watch lists the sessions.
 const watchEvery = 2 * time.Second
 
-// Run lists the sessions of a running process.
 func (c *sessionsListCmd) Run(e *cli.Env) error {
 	q, err := c.query("sessions")
 	switch {
@@ -118,7 +117,6 @@ func (c *sessionsListCmd) write(e *cli.Env, s *admin.Sessions) error {
 	return writeSessions(e.Stdout, s)
 }
 
-// writeSessions writes a table with a row for each session.
 func writeSessions(w io.Writer, s *admin.Sessions) error {
 	judged := len(s.Sessions) > 0 && s.Sessions[0].Verdict != ""
 	left := slices.ContainsFunc(s.Sessions, func(one admin.Session) bool { return one.Engine == admin.EngineLane })
@@ -178,7 +176,6 @@ type sessionsEndCmd struct {
 	JSON      bool        `name:"json" help:"Print JSON."`
 }
 
-// Run ends sessions of a running process.
 func (c *sessionsEndCmd) Run(e *cli.Env) error {
 	if c.Stop {
 		if *c != (sessionsEndCmd{adminFlags: c.adminFlags, Stop: true, JSON: c.JSON}) {
@@ -357,7 +354,6 @@ func interrupted(e *cli.Env, text string) error {
 	return cli.ExitCode(exitInterrupted)
 }
 
-// writeEnded writes what happened to the sessions.
 func writeEnded(w io.Writer, e *admin.Ended) error {
 	fmt.Fprintf(w, "%d ended", e.Ended)
 	for _, of := range []struct {
@@ -393,7 +389,6 @@ type sourcesCmd struct {
 	JSON    bool   `name:"json" help:"Print JSON."`
 }
 
-// Run lists sources of clients of a running process.
 func (c *sourcesCmd) Run(e *cli.Env) error {
 	switch {
 	case c.Top < 1 || c.Top > admin.MaxTop:
@@ -406,7 +401,6 @@ func (c *sourcesCmd) Run(e *cli.Env) error {
 	}, writeSources)
 }
 
-// writeSources writes a table with a row for each source.
 func writeSources(w io.Writer, s *admin.Sources) error {
 	rows := [][]string{{"source", "connections", "new/s", "refused", "bytes of present connections"}}
 	for i := range s.Sources {
@@ -431,7 +425,6 @@ type denyAddCmd struct {
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
-// Run denies a source.
 func (c *denyAddCmd) Run(e *cli.Env) error {
 	return c.ask(e, "deny add", func(ctx context.Context, client *admin.Client) error {
 		d, err := client.Deny(ctx, c.Source, c.Listener, c.For.Duration(), c.End)
@@ -453,7 +446,6 @@ func (c *denyAddCmd) Run(e *cli.Env) error {
 	})
 }
 
-// writeDenial writes what a denial has done.
 func writeDenial(w io.Writer, d *admin.NewDenial) error {
 	at := when(d.Listener != "", " at listener "+d.Listener)
 	_, err := fmt.Fprintf(w, "%s is denied%s until %s\n", display.Text(d.Source), display.Text(at), d.Until.Local().Format(time.DateTime))
@@ -466,7 +458,6 @@ func writeDenial(w io.Writer, d *admin.NewDenial) error {
 	return err
 }
 
-// writeGoingOn writes how many sessions of a denied source go on.
 func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
 	if n == 0 {
 		return nil
@@ -480,7 +471,6 @@ type denyRemoveCmd struct {
 	Listener string `placeholder:"NAME" help:"The listener of the denial, if it is for one listener."`
 }
 
-// Run ends a denial.
 func (c *denyRemoveCmd) Run(e *cli.Env) error {
 	return c.ask(e, "deny remove", func(ctx context.Context, client *admin.Client) error {
 		err := client.Undeny(ctx, c.Source, c.Listener)
@@ -497,14 +487,12 @@ type denyListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// Run lists the denials.
 func (c *denyListCmd) Run(e *cli.Env) error {
 	return show(e, c, "deny list", c.JSON, func(ctx context.Context, client *admin.Client) (admin.Denied, error) {
 		return client.Denied(ctx)
 	}, func(w io.Writer, d *admin.Denied) error { return writeDenied(w, d, time.Now()) })
 }
 
-// writeDenied writes a table with a row for each denial.
 func writeDenied(w io.Writer, d *admin.Denied, now time.Time) error {
 	if len(d.Denied) == 0 {
 		return say(w, "no source is denied\n")

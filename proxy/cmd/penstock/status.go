@@ -30,7 +30,6 @@ type statusCmd struct {
 	ExitCode bool   `help:"Exit with 3 if there are warnings, and with 4 if clients are not served. With --listener or --upstream, problems of other listeners and upstreams do not count."`
 }
 
-// Run prints the status of a running process.
 func (c *statusCmd) Run(e *cli.Env) error {
 	return c.ask(e, "status", func(ctx context.Context, client *admin.Client) error {
 		s, err := client.Status(ctx)
@@ -310,7 +309,6 @@ func (t *statusText) memory(a *admin.Arena) {
 // maxProblems is how many problems have a line. Further problems are only counted.
 const maxProblems = 40
 
-// problemLines returns a line for each of the first most problems.
 func problemLines(problems []admin.Problem, most int) (lines []string) {
 	for _, p := range problems[:min(len(problems), most)] {
 		text := oneLine(p.Text)
@@ -334,7 +332,6 @@ func writeTable(w io.Writer, rows [][]string, last string) error {
 	return t.write(w, nil, last)
 }
 
-// say writes a formatted text.
 func say(w io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintf(w, format, args...)
 	return err
@@ -379,7 +376,6 @@ func active(n, limit int64) string {
 	return fmt.Sprintf("active %d of %d", n, limit)
 }
 
-// traffic formats the bytes from clients and to them.
 func traffic(b admin.Bytes) string {
 	return fmt.Sprintf("in %s, out %s", display.Bytes(b.ClientToEndpoint.All()), display.Bytes(b.EndpointToClient.All()))
 }
@@ -388,7 +384,6 @@ func byReason(counts map[string]int64) string {
 	return when(len(counts) > 0, " ("+listed(counts)+")")
 }
 
-// total returns the sum of counts.
 func total(counts map[string]int64) (sum int64) {
 	for _, n := range counts {
 		sum += n
@@ -521,7 +516,6 @@ func (t *statusText) endpoints(list []admin.Endpoint) {
 	}
 }
 
-// circuit notes why a breaker is open or half-open.
 func (t *statusText) circuit(why string, until time.Time) {
 	switch {
 	case why == "":
@@ -593,7 +587,6 @@ func (t *statusText) congestion(c *admin.Congestion) {
 	}
 }
 
-// rewrites writes the line about a listener's rewritten sessions.
 func (t *statusText) rewrites(r *admin.Rewrites) {
 	if r == nil {
 		return
@@ -607,7 +600,6 @@ func (t *statusText) rewrites(r *admin.Rewrites) {
 	t.noteIf(len(r.Passed) > 0, "sessions that went on unchanged because a module had failed%s", byReason(r.Passed))
 }
 
-// mean returns the mean time of calls.
 func mean(us, calls int64) string {
 	if calls == 0 {
 		return "none"

@@ -18,7 +18,6 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-// aStatus returns a status with everything that the text contains.
 func aStatus(now time.Time) *admin.Status {
 	bytes := admin.Bytes{
 		ClientToEndpoint: admin.ByEngine{Spliced: 1_000_000, Copied: 200_000}, EndpointToClient: admin.ByEngine{Spliced: 3_400_000_000},

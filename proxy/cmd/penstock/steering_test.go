@@ -69,7 +69,6 @@ func TestSessionsEndInterrupted(t *testing.T) {
 	}
 }
 
-// interrupted waits for the end of the command by an interrupt.
 func (term *terminal) interrupted() {
 	term.t.Helper()
 	<-term.done

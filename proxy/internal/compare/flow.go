@@ -118,7 +118,6 @@ func (f *flow) begin(side int, name *tally, masked bool) {
 	f.newest = a
 }
 
-// data takes the next bytes of a side's answer.
 func (f *flow) data(side int, b []byte) {
 	if side != f.ahead {
 		if b = f.follow(side, b); len(b) == 0 {
@@ -154,7 +153,6 @@ func (f *flow) extend(b []byte) {
 	a.total += int64(len(b))
 }
 
-// sum allocates the hashes.
 func (f *flow) sum() bool {
 	if f.sums == nil {
 		if !f.s.purse.take(sumsBytes) {

@@ -41,7 +41,6 @@ type calls struct {
 	closed []uint32 // the streams that ended last, if requests are not read
 }
 
-// newCalls makes the parsers for a gRPC session.
 func newCalls(s *Session) {
 	s.calls = &calls{s: s, open: make(map[uint32]*call)}
 	s.requests = newFrames(s, client)
@@ -63,7 +62,6 @@ func (t *calls) add(stream uint32, name *tally) *call {
 	return c
 }
 
-// close frees the memory of a call.
 func (t *calls) close(stream uint32, c *call) {
 	c.finish(false)
 	for i := range c.sides {
@@ -76,14 +74,12 @@ func (t *calls) close(stream uint32, c *call) {
 	}
 }
 
-// finish settles all calls.
 func (t *calls) finish(complete bool) {
 	for _, stream := range slices.Sorted(maps.Keys(t.open)) {
 		t.open[stream].finish(complete)
 	}
 }
 
-// request begins the call for a request.
 func (t *calls) request(stream uint32, fields []hpack.HeaderField) {
 	i := slices.IndexFunc(fields, func(f hpack.HeaderField) bool { return f.Name == ":path" })
 	if i >= 0 && stream > t.last {
@@ -126,7 +122,6 @@ func (t *calls) answer(stream uint32, side int) (*call, *sink) {
 	return c, o
 }
 
-// end ends a side's answer.
 func (t *calls) end(stream uint32, c *call, side int) {
 	if t.s.reason != Going {
 		return
@@ -193,7 +188,6 @@ func (p *frames) head(stream uint32, fields []hpack.HeaderField, ends bool) {
 	}
 }
 
-// data takes bytes of messages.
 func (p *frames) data(b []byte) {
 	if p.side == client {
 		return
@@ -238,7 +232,6 @@ var framers = sync.Pool{New: func() any {
 
 const frameHeaderBytes = 9
 
-// parse takes the next bytes.
 func (p *frames) parse(b []byte) error {
 	if p.side == client && p.preface < len(http2.ClientPreface) {
 		n := min(len(b), len(http2.ClientPreface)-p.preface)
@@ -318,7 +311,6 @@ func (p *frames) step(f *framer, b []byte) (n int, err error) {
 	return frameHeaderBytes, nil
 }
 
-// beginData takes the beginning of a data frame.
 func (p *frames) beginData(b []byte) (n int, err error) {
 	n = frameHeaderBytes
 	if p.header.Flags.Has(http2.FlagDataPadded) {
@@ -337,7 +329,6 @@ func (p *frames) beginData(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// take takes a complete frame.
 func (p *frames) take(frame http2.Frame) error {
 	switch frame := frame.(type) {
 	case *http2.RSTStreamFrame:

@@ -21,7 +21,6 @@ type peer struct {
 	e   *hpack.Encoder
 }
 
-// newPeer returns a server that has sent its settings.
 func newPeer(t rapid.TB) *peer {
 	p := &peer{t: t}
 	p.f = http2.NewFramer(&p.out, nil)
@@ -30,7 +29,6 @@ func newPeer(t rapid.TB) *peer {
 	return p
 }
 
-// newClient returns a client that has sent its preface and settings.
 func newClient(t rapid.TB) *peer {
 	p := newPeer(t)
 	settings := bytes.Clone(p.out.Bytes())

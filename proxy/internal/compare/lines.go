@@ -60,7 +60,6 @@ type Length struct {
 	Whole         bool // the length includes the header
 }
 
-// of returns the length of a frame's body.
 func (l *Length) of(header []byte) (n uint64, err error) {
 	var b [8]byte
 	field := header[l.Offset:]
@@ -155,7 +154,6 @@ type masks struct {
 	fields   map[Mask]bool
 }
 
-// add checks a mask.
 func (m *masks) add(mask Mask) error {
 	word, of := strings.CutPrefix(mask.Field, m.framing+".")
 	isField := of && m.framing == GRPC && word != "" && word == strings.ToLower(word) && !strings.ContainsAny(word, ". *")

@@ -181,7 +181,6 @@ func middle(bucket int) time.Duration {
 	return time.Duration(low + 1<<(octave-3))
 }
 
-// lagOf returns the figures of a histogram.
 func lagOf(all *[2 * lagBuckets]uint64) (l Lag) {
 	for i, n := range all {
 		switch {
@@ -240,13 +239,11 @@ type difference struct {
 
 const differenceBytes = int(unsafe.Sizeof(difference{})) + 3*contextBytes
 
-// difference notes the first difference in an answer.
 func (s *Session) difference(t *tally, at int64, exact bool) *difference {
 	wanted := t.examples.Load() < uint64(s.plan.Examples) && s.purse.take(differenceBytes)
 	return &difference{at: at, exact: exact, wanted: wanted}
 }
 
-// drop frees the memory of a difference.
 func (s *Session) drop(d *difference) {
 	if d != nil && d.wanted {
 		s.purse.give(differenceBytes)

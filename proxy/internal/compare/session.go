@@ -196,7 +196,6 @@ func (o *sink) begin(t *tally) {
 	o.f.begin(o.side, t, o.hidden)
 }
 
-// put takes bytes of the unit.
 func (o *sink) put(b []byte) {
 	if o.window.mask != nil && !o.hidden {
 		o.window.put(o, b)

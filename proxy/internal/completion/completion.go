@@ -130,7 +130,6 @@ func valuesOf(v *kong.Value) []string {
 	return slices.DeleteFunc(list, func(value string) bool { return value == "" }) // it stands for no value
 }
 
-// values adds the values of a flag or an argument.
 func (l *Line) values(a *answer, v *kong.Value, placeholder string, names Names) {
 	if list := valuesOf(v); len(list) > 0 {
 		for _, value := range list {
@@ -193,7 +192,6 @@ func (l *Line) Given(name string) string { return l.given[name] }
 // Arguments returns the arguments before the last word.
 func (l *Line) Arguments() []string { return l.args }
 
-// take reads a complete word.
 func (l *Line) take(word string) {
 	switch {
 	case l.flag != nil:
@@ -215,7 +213,6 @@ func (l *Line) take(word string) {
 	}
 }
 
-// argument reads a command or an argument.
 func (l *Line) argument(word string) {
 	if len(l.args) == 0 {
 		for _, child := range l.node.Children {

@@ -135,7 +135,6 @@ func (p *Place) walk(path string, final bool) error {
 	return syscall.EISDIR
 }
 
-// begin opens the directory that a path begins at.
 func (p *Place) begin(path string) error {
 	from := "."
 	if strings.HasPrefix(path, "/") {

@@ -31,7 +31,6 @@ const (
 // compiling is held by the filter that compiles. Other filters wait, so that the loops have a CPU.
 var compiling = make(chan struct{}, 1)
 
-// load makes an engine with an instance that has started.
 func (f *Filter) load(ctx context.Context, code []byte, bounds wasm.Bounds, spare int) (*engine, error) {
 	bounds.Start = cmp.Or(bounds.Start, usualStart)
 	module, err := wasm.Compile(ctx, code, host(f.stream != ""), bounds)

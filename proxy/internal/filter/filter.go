@@ -144,7 +144,6 @@ func (f *Filter) check(module *wasm.Module) error {
 	return nil
 }
 
-// checkExports checks the types of the functions that are called.
 func checkExports(module *wasm.Module) error {
 	for name, of := range exports {
 		if ok, fits := module.Exports(name, ints(of.params), ints(of.results)); ok && !fits {

@@ -106,7 +106,6 @@ func (s *instance) call(f *wasm.Function, params ...uint64) (uint64, error) {
 	return s.wasm.Call(f, params...)
 }
 
-// decide asks the module about a client.
 func (s *instance) decide(of *Connection) error {
 	s.of, s.answer, s.chosen, s.err = of, Answer{}, false, nil
 	s.wasm.Begin(s.filter.cfg.Timeout)
@@ -160,7 +159,6 @@ func (s *instance) judge(action uint64) error {
 	return nil
 }
 
-// endContext ends the context of a client.
 func (s *instance) endContext(id uint64) error {
 	for _, f := range []*wasm.Function{s.done, s.log, s.remove} {
 		if _, err := s.call(f, id); err != nil {

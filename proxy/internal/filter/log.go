@@ -74,7 +74,6 @@ func (o *output) because(err error) error {
 	return fmt.Errorf("%w: %s", err, wasm.Printable(string(bytes.ReplaceAll(first, []byte{'\n'}, []byte("; "))), maxSaid/2))
 }
 
-// Write implements io.Writer.
 func (o *output) Write(b []byte) (int, error) {
 	o.say(b)
 	for rest := b; len(rest) > 0; {

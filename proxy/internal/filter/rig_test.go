@@ -72,7 +72,6 @@ func (m *module) data(code ...any) *module {
 	return m
 }
 
-// engines runs a test compiled and interpreted.
 func engines(t *testing.T, f func(t *testing.T, b wasm.Bounds)) {
 	t.Run(wasm.Compiler, func(t *testing.T) { f(t, wasm.Bounds{}) })
 	t.Run(wasm.Interpreter, func(t *testing.T) { f(t, wasm.Bounds{Interpret: true}) })

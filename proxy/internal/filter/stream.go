@@ -219,7 +219,6 @@ func streamFailureOf(err error) Failure {
 // streamContext is the number of the stream's context. An instance has only one.
 const streamContext = root + 1
 
-// call lets the module rewrite the buffer.
 func (s *Stream) call(ended bool) error {
 	fresh := s.wasm == nil
 	if fresh {

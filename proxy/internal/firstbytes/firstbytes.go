@@ -217,5 +217,4 @@ func (f *Facts) doubt(why string) Verdict {
 	return Doubt
 }
 
-// lowered returns b in lower case.
 func lowered(b []byte) string { return strings.ToLower(string(b)) }

@@ -22,12 +22,10 @@ func startup(pairs ...string) string {
 	return string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(8+len(body))), 3<<16)) + body
 }
 
-// startupOf makes a StartupMessage of n bytes.
 func startupOf(n int) string { return request(3<<16, zeros(n-8)) }
 
 func zeros(n int) string { return strings.Repeat("\x00", n) }
 
-// request makes one of the other messages of PostgreSQL.
 func request(code uint32, rest string) string {
 	return string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(8+len(rest))), code)) + rest
 }

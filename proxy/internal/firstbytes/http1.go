@@ -162,7 +162,6 @@ func parseTarget(target string, connect bool) (q requestTarget) {
 	return q
 }
 
-// pathOf returns the path of a target.
 func (f *Facts) pathOf(q *requestTarget) Property {
 	raw, _, _ := strings.Cut(q.path, "?")
 	path, ok := CanonicalPath(raw)
@@ -336,7 +335,6 @@ func CanonicalPath(raw string) (path string, ok bool) {
 	return raw, true
 }
 
-// unescaped decodes the escapes of a path.
 func unescaped(raw string) (path string, ok bool) {
 	path, err := url.PathUnescape(raw)
 	if err != nil || !isASCII(raw) || strings.Count(path, "/") != strings.Count(raw, "/") || strings.Contains(path, "%") {

@@ -50,7 +50,6 @@ func lookPostgres(r *Recogniser, b []byte, f *Facts) (need int) {
 	return 0
 }
 
-// postgresRequest returns the kind of message by its length and code.
 func postgresRequest(size int, code uint32, f *Facts) (PostgresRequest, Verdict) {
 	fits := minStartup <= size && size <= postgres.Max
 	switch version := code >> 16; {

@@ -159,7 +159,6 @@ func (p *Pattern) Equal(o *Pattern) bool {
 
 func (p *Pattern) end() int { return p.Offset + len(p.Bytes) }
 
-// look compares the bytes that are there.
 func (p *Pattern) look(b []byte) Verdict {
 	for i, want := range p.Bytes {
 		if p.Offset+i >= len(b) {

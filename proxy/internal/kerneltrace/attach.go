@@ -93,7 +93,6 @@ func (t *Tracer) load(spec *ebpf.CollectionSpec, names ...string) (*ebpf.Collect
 	return ebpf.NewCollectionWithOptions(some, ebpf.CollectionOptions{MapReplacements: t.maps.Maps})
 }
 
-// attachLoaded attaches a loaded program.
 func (t *Tracer) attachLoaded(loaded *ebpf.Collection, name string, sampled bool) error {
 	if loaded == nil {
 		return nil

@@ -88,7 +88,6 @@ func Open(cfg Config) (t *Tracer, err error) {
 	return t, nil
 }
 
-// configure sets the constants of the programs.
 func (t *Tracer) configure(spec *ebpf.CollectionSpec, cfg *Config) error {
 	set := func(name string, v any) error {
 		if err := spec.Variables[name].Set(v); err != nil {
@@ -123,7 +122,6 @@ func (t *Tracer) configure(spec *ebpf.CollectionSpec, cfg *Config) error {
 	return errors.Join(set("only_tgid", only), set("by_cgroup", byCgroup), set("namespace", namespace), set("jiffy_ns", uint64(tick)))
 }
 
-// makeMaps creates the maps that the programs share.
 func (t *Tracer) makeMaps(spec *ebpf.CollectionSpec) error {
 	only := spec.Copy()
 	only.Programs = map[string]*ebpf.ProgramSpec{}
@@ -158,7 +156,6 @@ func (t *Tracer) fill(cfg *Config) error {
 	return t.fillSockets()
 }
 
-// fillSockets puts the present sockets into the maps.
 func (t *Tracer) fillSockets() error {
 	listening := make(map[tracePlace]bool)
 	for _, s := range t.sockets {

@@ -355,7 +355,6 @@ func (r *reasons) dropNumber(name string) uint32 {
 	return 0
 }
 
-// name returns the name for the detail of an event.
 func (r *reasons) name(k Kind, detail uint32) string {
 	switch k {
 	case Drop:
@@ -429,7 +428,6 @@ func Sockets(pids []int) (list []Socket, notes []string) {
 	return list, append(notes, sharedNote(list)...)
 }
 
-// sockets returns the sockets of the namespace's processes.
 func (n *namespace) sockets(netns uint32) (list []Socket, err error) {
 	others := make(map[netip.AddrPort]bool)
 	for _, name := range []string{"tcp", "tcp6"} {
@@ -454,7 +452,6 @@ func (n *namespace) sockets(netns uint32) (list []Socket, err error) {
 	return list, nil
 }
 
-// netnsOf returns the inode number of a process's network namespace.
 func netnsOf(pid int) (uint32, error) {
 	name, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -464,7 +461,6 @@ func netnsOf(pid int) (uint32, error) {
 	return uint32(n), err
 }
 
-// socketInodes adds the inode numbers of a process's sockets.
 func socketInodes(pid int, owners map[uint64]int) error {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	d, err := os.Open(dir)
@@ -618,7 +614,6 @@ func (s *Socket) flow() (f traceFlow) {
 	return f
 }
 
-// sharedNote names the addresses at which other processes listen too.
 func sharedNote(sockets []Socket) []string {
 	var shared []string
 	for _, s := range sockets {

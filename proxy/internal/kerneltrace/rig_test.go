@@ -55,7 +55,6 @@ func until(t *testing.T, tracer *Tracer, what string, has func(*Reading) bool) *
 	}
 }
 
-// event returns the sum of the events that match.
 func event(r *Reading, match func(*Event) bool) (n uint64) {
 	for i := range r.Events {
 		if match(&r.Events[i]) {

@@ -30,7 +30,6 @@ type encoder struct {
 
 func (e *encoder) begin(f *Family) { e.family, e.begun = f, false }
 
-// head writes the first lines of the family.
 func (e *encoder) head() {
 	e.begun = true
 	f, name := e.family, e.family.Name
@@ -153,7 +152,6 @@ var closeLabels = func() (labels [tally.Closes]string) {
 	return labels
 }()
 
-// histogram writes a histogram with buckets of the given labels.
 func (e *encoder) histogram(labels *bucketLabels, h *tally.Histogram) {
 	sum := int64(0)
 	for i, n := range h.Buckets {
@@ -257,7 +255,6 @@ func (e *encoder) each(name string, of []string, values ...int64) {
 	}
 }
 
-// handshakes writes the TLS handshakes that were completed.
 func (e *encoder) handshakes(h *admin.Handshakes) {
 	if h != nil {
 		e.each("resumed", []string{"false", "true"}, h.Completed-h.Resumed, h.Resumed)

@@ -267,14 +267,12 @@ func collectFile(s *Sample, emit emitter) {
 // A collector collects the series of the process from one sample.
 type collector struct{ sample *Sample }
 
-// Describe implements [prometheus.Collector].
 func (*collector) Describe(to chan<- *prometheus.Desc) {
 	for i := range families().process {
 		to <- families().process[i].description
 	}
 }
 
-// Collect implements [prometheus.Collector].
 func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for i := range families().process {
 		f := &families().process[i]
@@ -512,7 +510,6 @@ func (l *Listener) comparisons(see func(k *admin.Comparison)) {
 	see(&sum)
 }
 
-// keyLabels returns the labels of an element of Keyed.
 func (l *Listener) keyLabels(i int) string {
 	return label("by", l.KeyedBy) + label("value", l.Keyed[i].Value)
 }
@@ -592,7 +589,6 @@ var upstreamFamilies = []objectFamily[Upstream]{
 	{counter("penstock_upstream_tls_handshake_failures_total", "Failed TLS handshakes with endpoints, by cause.", "upstream", "cause"), func(e *encoder, u *Upstream) { e.handshakeFailures(u.Handshakes) }},
 }
 
-// limits writes a value for each limit of the circuit breaker.
 func (u *Upstream) limits(e *encoder, connections, pending int64) {
 	if u.Most > 0 {
 		e.int(`,limit="connections"`, connections)

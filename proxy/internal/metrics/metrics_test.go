@@ -23,7 +23,6 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// scrape returns the response to a request with an Accept header.
 func scrape(tb testing.TB, h *Handler, accept string) (kind, body string) {
 	tb.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)

@@ -137,7 +137,6 @@ func (g *Gate) exchange(token string) bool {
 	return equal(token, g.token) && g.used.CompareAndSwap(false, true)
 }
 
-// known reports whether a request has the cookie.
 func (g *Gate) known(r *http.Request) bool {
 	c, err := r.Cookie(g.cookie())
 	return err == nil && equal(c.Value, g.secret)

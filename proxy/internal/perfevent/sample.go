@@ -82,7 +82,6 @@ type stacks struct {
 	scratch, key []byte
 }
 
-// processes returns the processes that have samples.
 func (s *stacks) processes() map[int]bool {
 	set := make(map[int]bool)
 	for key := range s.count {
@@ -140,7 +139,6 @@ func (s *stacks) add(key []byte) {
 	s.count[string(key)]++
 }
 
-// profile names the stacks.
 func (s *stacks) profile(names *symbols, began time.Time, hz int) *Profile {
 	period := int64(1e9 / hz)
 	p := &profile.Profile{

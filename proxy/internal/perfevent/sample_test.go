@@ -96,7 +96,6 @@ func TestKernel(t *testing.T) {
 	t.Errorf("no stack leads from the program to tcp_sendmsg: %v", p.Profile)
 }
 
-// send writes over a connection.
 func send(stop <-chan struct{}) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

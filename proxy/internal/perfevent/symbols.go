@@ -107,7 +107,6 @@ func parseMapping(line string) (m mapping, ok bool) {
 	return m, errors.Join(errs[:]...) == nil
 }
 
-// at names an address of a process.
 func (s *symbols) at(pid int, address uint64) symbol {
 	for _, m := range s.processes[pid] {
 		if address < m.from || address >= m.to {
@@ -204,7 +203,6 @@ func (e *object) decode(at uint64, value any) bool {
 	return err == nil
 }
 
-// open reads the headers.
 func (e *object) open(p *program) bool {
 	var h elf.Header64
 	if !e.decode(0, &h) || string(h.Ident[:4]) != elf.ELFMAG || elf.Class(h.Ident[elf.EI_CLASS]) != elf.ELFCLASS64 {
@@ -281,7 +279,6 @@ func (e *object) functions(p *program) (text uint64) {
 	return text
 }
 
-// at names the function at an offset of the file.
 func (p *program) at(offset uint64) (symbol, bool) {
 	at := offset
 	for _, part := range p.loads {
@@ -310,7 +307,6 @@ func (list functions) sort() {
 	slices.SortStableFunc(list, func(a, b function) int { return cmp.Compare(a.from, b.from) })
 }
 
-// at returns the name of the function that contains an address.
 func (list functions) at(address uint64) (string, bool) {
 	i, found := slices.BinarySearchFunc(list, address, func(f function, at uint64) int { return cmp.Compare(f.from, at) })
 	if !found {

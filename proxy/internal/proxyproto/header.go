@@ -316,7 +316,6 @@ func (i *Info) parseV2(b []byte) error {
 	}
 }
 
-// parseProxy parses the addresses and the TLVs of the command PROXY.
 func (i *Info) parseProxy(b []byte) error {
 	family, body := b[13], b[fixed:]
 	size, ok := addressSize(family)

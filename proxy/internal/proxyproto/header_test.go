@@ -135,7 +135,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// networks is the sources of networks.
 func networks(list ...string) *source.Set {
 	var rules []source.Rule
 	for _, s := range list {
@@ -423,7 +422,6 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// promised checks the guarantees for a parsed header.
 func promised(t *testing.T, b []byte, n int, info *proxyproto.Info) {
 	var again proxyproto.Info
 	if m, err := (*proxyproto.Policy)(nil).Parse(b[:n], &again); m != n || err != nil {
@@ -446,7 +444,6 @@ func promised(t *testing.T, b []byte, n int, info *proxyproto.Info) {
 	}
 }
 
-// same compares with the result of go-proxyproto.
 func same(t *testing.T, b []byte, n int, info *proxyproto.Info, err error) {
 	r := bufio.NewReaderSize(bytes.NewReader(b), 1<<17)
 	h, other := pires.Read(r)

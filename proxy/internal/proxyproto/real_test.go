@@ -241,7 +241,6 @@ func received(t *testing.T, l net.Listener, sent string) proxyproto.Info {
 	return info
 }
 
-// told compares the addresses with those of the client's connection.
 func told(t *testing.T, info proxyproto.Info, c net.Conn, version int) {
 	t.Helper()
 	src, dst := netip.MustParseAddrPort(c.LocalAddr().String()), netip.MustParseAddrPort(c.RemoteAddr().String())
@@ -341,7 +340,6 @@ stream {
 	told(t, received(t, to, "hello"), c, 1)
 }
 
-// certificate makes a file with a certificate and its key.
 func certificate(t *testing.T, dir string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -253,7 +253,6 @@ func (a *account) Limited() (seconds [verdict.Kinds]float64) {
 	return seconds
 }
 
-// Tally returns the counts of connections and sessions.
 func (a *account) Tally() tally.Counts { return a.tally.Read() }
 
 // accounts returns the accounts to which a session of a listener with an endpoint counts.
@@ -441,7 +440,6 @@ const (
 	sampleMask = 1<<sampleBits - 1
 )
 
-// take reports whether a connection belongs to the sample.
 func (s *sample) take(now int64) bool {
 	second := uint64(now/1e9) << sampleBits
 	for {

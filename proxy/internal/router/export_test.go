@@ -30,7 +30,6 @@ func (q *Queue) Waiting() int        { return int(q.q.waiting.Load()) }
 // NewSearch returns a search as package core has one.
 func (l *Listener) NewSearch() *Search { return &Search{listener: l} }
 
-// Endpoint returns the endpoint that is being tried.
 func (s *Search) Endpoint() *Endpoint { return s.endpoint }
 
 // A Sample is a sample.
@@ -49,10 +48,8 @@ func NewSecureSearch(l *Listener, snap *UpstreamSnapshot, protocol string) *Sear
 	return (&Offloaded{Listener: l, way: way{snapshot: snap}, over: new(tlsterm.Conn), tls: tls.ConnectionState{NegotiatedProtocol: protocol}}).NewSearch()
 }
 
-// Judge returns the monitor of its connections.
 func (e *Endpoint) Judge() *health.OutlierMonitor { return e.monitor.Load() }
 
-// FirstByte has the endpoint of a session send its first byte.
 func FirstByte(of worker.Binding) { of.(*binding).limits.FirstByteCame(0, false) }
 
 // Asked reports whether a client that waits for room is to look for it.

@@ -307,15 +307,12 @@ func TestRulesThatChange(t *testing.T) {
 	}
 }
 
-// set is of addresses.
 func set(prefix string) *source.Set {
 	return source.NewSet([]source.Rule{source.Prefix(netip.MustParsePrefix(prefix))})
 }
 
-// from has headers accepted from addresses.
 func from(prefix string) *proxyproto.Policy { return &proxyproto.Policy{From: set(prefix)} }
 
-// reload brings another generation of the listener into force.
 func (r *rig) reload(change func(*router.ListenerConfig)) *router.Listener {
 	next := *r.listener.Config()
 	change(&next)

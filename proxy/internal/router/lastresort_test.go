@@ -20,7 +20,6 @@ import (
 	"github.com/penstock/penstock/relay"
 )
 
-// endpoint returns that of a member.
 func (r *rig) endpoint(i int) *router.Endpoint {
 	return r.members[i].Endpoint.Of.(*router.Endpoint)
 }
@@ -783,7 +782,6 @@ func TestNobodyIsRefusedWhomAServerCouldServe(t *testing.T) {
 	})
 }
 
-// judge reports the failures.
 func (w *world) judge(rt *rapid.T) {
 	for _, what := range w.wrong {
 		rt.Error(what)

@@ -243,7 +243,6 @@ func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
 	return true
 }
 
-// take begins an attempt at an acquired endpoint.
 func (s *Search) take(e *Endpoint, now int64) {
 	s.endpoint, s.addrs, s.at, s.start = e, e.fixed, 0, now
 	s.client.Record.Pick(e.name, now)

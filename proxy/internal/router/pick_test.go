@@ -127,7 +127,6 @@ func TestWithheldEjection(t *testing.T) {
 	})
 }
 
-// policyOf is the policy of a subtest.
 func policyOf(t *testing.T) string { return t.Name()[strings.LastIndexByte(t.Name(), '/')+1:] }
 
 // TestTwoOfThreeDrop: of three servers, two drop all segments. Clients wait for one connect
@@ -158,7 +157,6 @@ func TestTwoOfThreeDrop(t *testing.T) {
 	}
 }
 
-// breakerOf returns an upstream's breaker.
 func (r *rig) breakerOf(cfg health.BreakerConfig) *health.Breaker {
 	cfg.Window, cfg.Open, cfg.TrialConnections = time.Minute, cmp.Or(cfg.Open, time.Minute), max(cfg.TrialConnections, 1)
 	b := health.NewBreaker(r.keeper, "upstream u", nil, &cfg)
@@ -191,7 +189,6 @@ func (p *passages) judge() {
 	}
 }
 
-// next has a client take its next step.
 func (p *passages) next(c *passenger, dice *rand.Rand) (gone bool) {
 	step := c.search.Next(p.clock)
 	for step.Action == worker.Pause {
@@ -239,7 +236,6 @@ func btoi(b bool) int {
 	return 0
 }
 
-// end ends a client's session.
 func (p *passages) end(c *passenger, dice *rand.Rand) {
 	if dice.IntN(3) > 0 {
 		c.binding.Ended(0, relay.Result{Reason: relay.ReasonEOF, BToA: relay.Flow{Copied: 1}}, nil)

@@ -196,7 +196,6 @@ func (q *queue) leave(w *waiter) {
 	}
 }
 
-// remove is leave for a client that is in the queue.
 func (q *queue) remove(w *waiter) {
 	first := q.first == w
 	if w.prev != nil {

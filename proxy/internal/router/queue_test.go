@@ -213,7 +213,6 @@ func (c *chain) ask(t failer, g *guest) bool {
 
 type failer interface{ Fatalf(string, ...any) }
 
-// come has a client come.
 func (c *chain) come(t failer, of int) {
 	s, _ := c.rigs[of].search()
 	if g := (&guest{Search: s, of: of}); !c.ask(t, g) {
@@ -235,7 +234,6 @@ func (c *chain) settle(t failer) {
 	}
 }
 
-// leave ends the session of a client that is served.
 func (c *chain) leave(i int) {
 	g := c.served[i]
 	c.served = slices.Delete(c.served, i, i+1)

@@ -165,7 +165,6 @@ func (w *world) err(format string, args ...any) {
 func (w *world) clock() int64       { return int64(w.now()) + 1 }
 func (w *world) now() time.Duration { return time.Since(w.start) }
 
-// turn has a server be in a condition from now on.
 func (w *world) turn(i int, to condition) {
 	s := w.servers[i]
 	s.be(func() { s.is = to })
@@ -191,14 +190,12 @@ func (w *world) client() {
 	})
 }
 
-// servedSoFar is how many clients were served.
 func (w *world) servedSoFar() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.served
 }
 
-// serve does the work of package core for a client.
 func (w *world) serve() error {
 	s := router.NewWaitingSearch(w.listener, w.snapshot)
 	s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), w.clock())
@@ -270,7 +267,6 @@ func (w *world) come(perSecond int, d time.Duration) {
 	}
 }
 
-// report describes the refused clients.
 func (w *world) report() string {
 	text := fmt.Sprintf("%d served, the longest after %v, %d refused", w.served, w.longest, len(w.refused))
 	for _, l := range w.refused[:min(len(w.refused), 3)] {
@@ -295,7 +291,6 @@ func (c condition) String() string {
 	return [...]string{"serving", "refusing", "dropping", "cutting", "mute"}[c]
 }
 
-// accepts reports whether a connection is made.
 func (c condition) accepts() bool { return c != refusing && c != dropping }
 
 // A role is the answer of a serving server to a check.
@@ -328,7 +323,6 @@ type server struct {
 	vain  int   // unsuccessful connects of clients
 }
 
-// be changes the state of the server.
 func (s *server) be(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -435,7 +429,6 @@ type prober struct {
 	asks bool
 }
 
-// Probe implements [health.Prober].
 func (p prober) Probe(ctx context.Context) error {
 	end, _ := ctx.Deadline()
 	if err := p.of.connect(time.Until(end), recheck{}); err != nil || !p.asks {

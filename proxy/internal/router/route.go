@@ -73,7 +73,6 @@ func (r *recognition) decide(c *worker.Client) (int, error) {
 	return r.cfg.Table.Decide(&of, match.None)
 }
 
-// clientOf returns the properties of a client that routes depend on.
 func (l *Listener) clientOf(c *worker.Client) match.Client {
 	of := match.Client{ServerName: c.Hello.ServerName, ALPN: c.Hello.ALPN, TLVs: c.Header.TLVs, First: &c.First}
 	of.User, of.Database = c.Postgres.Login()

@@ -180,7 +180,6 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 	return worker.Step{}, false
 }
 
-// route finds the client's route.
 func (s *Search) route(now int64) (worker.Step, bool) {
 	l := s.listener
 	switch {

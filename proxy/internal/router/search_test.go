@@ -60,7 +60,6 @@ func newRig(t testing.TB, endpoints int, cfg router.SnapshotConfig, change func(
 	return r
 }
 
-// pass has time pass.
 func (r *rig) pass(d time.Duration) {
 	r.clock += int64(d)
 	r.others.Store(r.clock)
@@ -74,7 +73,6 @@ func (r *rig) outlier(failures int, most float64) {
 	}
 }
 
-// own returns a breaker of the first endpoint.
 func (r *rig) own(percent float64, volume int, open time.Duration) *health.Breaker {
 	b := health.NewBreaker(r.keeper, "e", r.endpoint(0), &health.BreakerConfig{
 		FailurePercentage: percent, Window: time.Minute, MinVolume: volume, Open: open, TrialConnections: 1,
@@ -101,7 +99,6 @@ func (r *rig) takes(s *router.Search, want worker.Action) worker.Step {
 	return step
 }
 
-// reached has a search reach its endpoint.
 func (r *rig) reached(s *router.Search) *relay.Limits {
 	r.t.Helper()
 	limits, err := s.Reached(r.clock)

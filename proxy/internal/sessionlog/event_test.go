@@ -20,7 +20,6 @@ import (
 
 const second = int64(time.Second)
 
-// whole returns a record in which everything is set.
 func whole() record.Record {
 	at := time.Date(2026, 11, 25, 8, 0, 0, 0, time.UTC).UnixNano()
 	r := record.Record{

@@ -31,7 +31,6 @@ func (h hanging) flush() {
 	h.stream.flush()
 }
 
-// State is its termination state in two letters.
 func (e *Event) State() string { return e.state() }
 
 // Format returns the line of an event, whose clock is nanoseconds since the epoch.

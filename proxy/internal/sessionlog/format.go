@@ -19,7 +19,6 @@ const (
 	FormatTemplate = "template"
 )
 
-// formatterOf returns the formatter of a format.
 func formatterOf(format, template string) (formatter, error) {
 	switch format {
 	case FormatJSON:
@@ -293,7 +292,6 @@ func (t template) append(b []byte, e *Event, c *context) []byte {
 	return b
 }
 
-// newContext returns the context for this process.
 func newContext() *context {
 	host, err := os.Hostname()
 	if err != nil || host == "" {

@@ -57,7 +57,6 @@ func (s *Settings) Open() (err error) {
 // Discard closes settings that will not be put into force.
 func (s *Settings) Discard() { s.sink.close() }
 
-// has reports whether lines of a kind are written.
 func (s *Settings) has(k Kind) bool {
 	switch k {
 	case Start:
@@ -73,7 +72,6 @@ func (s *Settings) sampled(id record.ID) bool {
 	return s.Share >= 1 || binary.BigEndian.Uint64(id[8:]) < s.least
 }
 
-// wants reports whether a session passes the filters.
 func (s *Settings) wants(k Kind, now int64, r *record.Record) bool {
 	if !s.sampled(r.ID) {
 		return false

@@ -76,7 +76,6 @@ func (e *Event) stage() string {
 	return "R"
 }
 
-// refusedState returns the state for a refused client.
 func (e *Event) refusedState() string {
 	switch e.Refusal {
 	case "preread_timeout":

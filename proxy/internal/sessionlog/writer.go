@@ -106,7 +106,6 @@ func (w *writer) turn() (events int) {
 	return events
 }
 
-// add makes the line of an event.
 func (w *writer) add(e *Event) {
 	if !w.allowed() {
 		w.log.rated.Add(1)

@@ -10,10 +10,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
-// at is a client of TCP.
 func at(addr netip.Addr) source.Source { return source.TCP(netip.AddrPortFrom(addr, 1)) }
 
-// networks is a set of networks.
 func networks(list ...string) *source.Set {
 	var rules []source.Rule
 	for _, s := range list {

@@ -289,7 +289,6 @@ func (s *source) refuse(m *parsedPair, err error, grace time.Duration) (*Change,
 // A fileIdentity identifies the contents of files without reading them: nil for a missing file.
 type fileIdentity [2]os.FileInfo
 
-// identity looks at the files of r.
 func (r *pairSpec) identity() (p fileIdentity) {
 	for i, path := range r.paths {
 		if info, err := file.Stat(path); path != "" && err == nil {
@@ -326,7 +325,6 @@ func pairOf(cert, key string) pairSpec { return pairSpec{[2]string{cert, key}, m
 
 func poolOf(path string) pairSpec { return pairSpec{[2]string{path}, makePool} }
 
-// read parses the present contents of the files.
 func (r *pairSpec) read() (*parsedPair, error) {
 	var text [2][]byte
 	hash := sha256.New()

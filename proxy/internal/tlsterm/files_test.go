@@ -61,7 +61,6 @@ func (l *told) count() (good, bad int) {
 	return good, bad
 }
 
-// Ways to change files.
 func inPlace(t testing.TB, path string, text []byte) { must(t, os.WriteFile(path, text, 0o600)) }
 
 func renamed(t testing.TB, path string, text []byte) {

@@ -223,7 +223,6 @@ const (
 	maxFromEndpoint = 64 << 10
 )
 
-// Write implements [net.Conn].
 func (c *limitedConn) Write(p []byte) (int, error) {
 	if c.turn != nil {
 		c.left = min(c.left, c.after)
@@ -257,7 +256,6 @@ func (c *limitedConn) read(p []byte) (int, error) {
 	return n, err
 }
 
-// over ends the handshake.
 func (c *limitedConn) over() { c.ctx, c.turn = nil, nil }
 
 // NetConn returns the connection beneath, through which a TLS connection can be reset.

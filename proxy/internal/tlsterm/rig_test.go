@@ -102,7 +102,6 @@ func (a *authority) issue(template *x509.Certificate, key crypto.Signer) (cert, 
 	return encode("CERTIFICATE", der), encode("PRIVATE KEY", keyDER)
 }
 
-// pair makes files of a new certificate for names.
 func (a *authority) pair(names ...string) tlsterm.Pair {
 	a.t.Helper()
 	return a.pairOf(newKey(a.t), names...)
@@ -124,7 +123,6 @@ func rsaKey(t testing.TB) crypto.Signer {
 	return key
 }
 
-// serial returns that of the first certificate in a file.
 func serialOf(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -10,7 +10,6 @@ import (
 
 func Looked(l Look, err error) tea.Msg { return lookMsg{l, err} }
 
-// Due is the message that the next look is due.
 func Due() tea.Msg { return dueMsg{} }
 
 var Environment = environment

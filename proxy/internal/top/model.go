@@ -75,7 +75,6 @@ type (
 // Init asks for the first look.
 func (m *Model) Init() tea.Cmd { return m.look }
 
-// look asks for a status.
 func (m *Model) look() tea.Msg {
 	l, err := see(m.ctx, m.config.Source)
 	return lookMsg{l, err}
@@ -144,7 +143,6 @@ func (m *Model) judged(msg whyMsg) tea.Cmd {
 	return m.inspect()
 }
 
-// show makes the rows of the tab.
 func (m *Model) show() {
 	m.shown = table{}
 	if m.picture == nil {
@@ -157,7 +155,6 @@ func (m *Model) show() {
 	m.scroll(0)
 }
 
-// table returns the table of the tab.
 func (m *Model) table() table {
 	switch m.tab {
 	case tabListeners:
@@ -242,7 +239,6 @@ func (m *Model) key(name, text string) tea.Cmd {
 	return nil
 }
 
-// choose shows another tab.
 func (m *Model) choose(tab int) tea.Cmd {
 	m.tab = tab
 	m.show()
@@ -264,7 +260,6 @@ func (m *Model) resort(by int) {
 // maxFilter limits the length of the filter.
 const maxFilter = 100
 
-// edit changes the filter by a key.
 func (m *Model) edit(name, text string) {
 	switch name {
 	case "enter":
@@ -313,7 +308,6 @@ func (r rate) count() string {
 	return fmt.Sprintf("%.1fM", float64(r)/1e6)
 }
 
-// bytes formats a rate of bytes.
 func (r rate) bytes() string {
 	switch {
 	case r < 0:
@@ -391,7 +385,6 @@ func inAll(r rate) string {
 	return r.bytes()
 }
 
-// totals returns a line about the whole process.
 func (p *picture) totals(c *admin.Connections) string {
 	active := fmt.Sprint(c.Active)
 	if c.Most > 0 {

@@ -147,7 +147,6 @@ func (s *screen) row(text string) string {
 	return ""
 }
 
-// kept compares the view with the kept one of that name.
 func (s *screen) kept(name string) {
 	s.t.Helper()
 	kept(s.t, name, s.text())

@@ -36,7 +36,6 @@ type cell struct {
 	key  float64
 }
 
-// name returns a cell that is sorted by its text.
 func name(text string) cell { return cell{text: display.Text(text)} }
 
 // figure returns a cell that is sorted by a number.
@@ -149,7 +148,6 @@ func (l layout) leaveOut(columns []column) bool {
 	return least >= 0
 }
 
-// line writes cells at their places.
 func (t *table) line(l layout, texts func(i int) string) string {
 	var b strings.Builder
 	for i, c := range t.columns {
@@ -182,7 +180,6 @@ func (t *table) header(l layout, by sorting) string {
 	})
 }
 
-// text returns the line of a row.
 func (t *table) text(l layout, r *row) string {
 	return t.line(l, func(i int) string { return r.cells[i].text })
 }
@@ -315,13 +312,11 @@ func (e *earlier) upstreamTable(s *admin.Status) table {
 	return t
 }
 
-// endpointRates returns an endpoint's rates of sessions and of failures.
 func (e *earlier) endpointRates(upstream string, ep *admin.Endpoint) (begun, failed rate) {
 	before, since := was(e, e.endpoints, keyOf(upstream, ep))
 	return between(before.Total, ep.Total, since), between(before.Failures, ep.Failures, since)
 }
 
-// whyOf returns in words why an upstream has its state.
 func whyOf(u *admin.Upstream) string {
 	var parts []string
 	if u.Panic {
@@ -385,7 +380,6 @@ func (e *earlier) endpointRow(upstream string, ep *admin.Endpoint) row {
 	}}
 }
 
-// toneOf returns how urgent the state of an endpoint is.
 func toneOf(ep *admin.Endpoint) tone {
 	switch {
 	case ep.State == admin.Down || ep.State == admin.Ejected:
@@ -453,7 +447,6 @@ func span(d time.Duration) cell {
 	return figure(short(d).String(), int64(d))
 }
 
-// short rounds a time to the digits that matter.
 func short(d time.Duration) time.Duration {
 	switch {
 	case d < 100*time.Microsecond:

@@ -111,7 +111,6 @@ func (m *Model) title() string {
 	return left + "  " + right
 }
 
-// totals returns the rates of the process.
 func (m *Model) totals() string { return m.picture.totals(&m.now.Status.Summary.Connections) }
 
 // problemLines returns the first problems, and how many more there are.
@@ -181,7 +180,6 @@ func (m *Model) detail(n int) []string {
 	return lines
 }
 
-// chosen describes the chosen row.
 func (m *Model) chosen() string {
 	n := len(m.shown.rows)
 	switch {
@@ -267,7 +265,6 @@ func Once(ctx context.Context, c Config) error {
 	return writePlain(c.Output, &before, &now, &y)
 }
 
-// writePlain writes the tables of two looks.
 func writePlain(w io.Writer, before, now *Look, y *admin.Why) error {
 	p, s := pictureOf(before, now), &now.Status
 	var b strings.Builder
@@ -311,7 +308,6 @@ type Look struct {
 	Took   time.Duration // that the request took
 }
 
-// see asks for a status.
 func see(ctx context.Context, s Source) (Look, error) {
 	began := time.Now()
 	status, err := s.Status(ctx)
@@ -328,7 +324,6 @@ func (l *Look) pause(interval time.Duration) time.Duration {
 	return max(interval, (share-1)*l.Took)
 }
 
-// same reports whether two looks show the same process.
 func (l *Look) same(o *Look) bool {
 	return l.Status.PID == o.Status.PID && l.Status.Started.Equal(o.Status.Started)
 }

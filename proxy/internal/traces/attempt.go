@@ -121,7 +121,6 @@ func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// call intercepts the calls of the exporter of gRPC.
 func (s *Settings) call(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	out := ctx.Value(outcomeKey{}).(*outcome)
 	for key, values := range s.Headers {
@@ -181,7 +180,6 @@ func (s *Settings) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 // HandleConn implements [stats.Handler].
 func (s *Settings) HandleConn(context.Context, stats.ConnStats) {}
 
-// shortened limits the length of a collector's text.
 func shortened(text string) string {
 	const most = 200
 	if len(text) <= most {

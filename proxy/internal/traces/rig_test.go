@@ -106,7 +106,6 @@ func (r *rig) settled() traces.Stats {
 	return s
 }
 
-// balanced checks that each sampled session has one outcome.
 func (r *rig) balanced(s *traces.Stats) {
 	r.t.Helper()
 	n := s.Exported + s.Unconfirmed

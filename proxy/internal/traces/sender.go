@@ -29,7 +29,6 @@ type batch struct {
 	mayHave bool // the collector may have the spans: a request was sent, and had no answer
 }
 
-// build makes a batch of the first spans of the list.
 func (s *sender) build(to *Settings) {
 	all := &tracepb.ScopeSpans{Scope: &commonpb.InstrumentationScope{Name: scope, Version: display.Text(to.Version)}, SchemaUrl: schema}
 	n := 0
@@ -141,7 +140,6 @@ func (s *sender) ended() bool {
 	}
 }
 
-// pull takes the spans that were added.
 func (s *sender) pull() {
 	s.queue.Take(func(p *record.Queued[span]) { s.list = append(s.list, p) })
 }

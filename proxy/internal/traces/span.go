@@ -43,7 +43,6 @@ const (
 	flagRemoteParent = 0x200 // the parent is remote: the span of an adopted session
 )
 
-// span returns the span of a session.
 func (s *span) span(state string) *tracepb.Span {
 	r := &s.record
 	id := SpanID(r.ID)

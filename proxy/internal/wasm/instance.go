@@ -162,7 +162,6 @@ func (d *deadline) trapBy(global api.MutableGlobal) {
 	}
 }
 
-// trap makes the compiled code trap soon.
 func (d *deadline) trap() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,10 +173,8 @@ func (d *deadline) trap() {
 // Deadline implements context.Context. wazero does not call it.
 func (d *deadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Done implements context.Context.
 func (d *deadline) Done() <-chan struct{} { return d.done }
 
-// Err implements context.Context.
 func (d *deadline) Err() error {
 	if d.over.Load() {
 		return fmt.Errorf("%w: %w", ErrTimeout, context.DeadlineExceeded)
@@ -185,7 +182,6 @@ func (d *deadline) Err() error {
 	return nil
 }
 
-// Value implements context.Context.
 func (d *deadline) Value(key any) any {
 	if key == (instanceKey{}) {
 		return d.instance
@@ -223,7 +219,6 @@ func (m *memory) Reallocate(size uint64) []byte {
 	return m.b
 }
 
-// Free implements experimental.LinearMemory.
 func (m *memory) Free() { m.b = nil }
 
 // random is the source of random bytes of modules.

@@ -277,7 +277,6 @@ func (p *parsed) readMemory() error {
 	return r.err
 }
 
-// readExports looks for the names that package wasm needs.
 func (p *parsed) readExports() error {
 	r := reader{b: p.sections[sectionExport]}
 	if r.b == nil {

@@ -142,7 +142,6 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 	return m, m.link(ctx, host)
 }
 
-// link gives the module the functions that it imports.
 func (m *Module) link(ctx context.Context, host Host) error {
 	if err := m.checkImports(ctx, host); err != nil {
 		return err
@@ -225,7 +224,6 @@ func (m *Module) Close() error {
 
 var errNotReactor = errors.New("the module has no _initialize: build it as a reactor (-buildmode=c-shared with Go)")
 
-// begin makes the instance ready for calls.
 func (i *Instance) begin(ctx context.Context, output io.Writer) (err error) {
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions().
 		WithStdout(output).WithStderr(output).WithSysWalltime().WithSysNanotime().WithRandSource(random{})

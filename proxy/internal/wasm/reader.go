@@ -18,7 +18,6 @@ func (r *reader) fail(format string, args ...any) {
 	r.b = nil
 }
 
-// take reads n bytes.
 func (r *reader) take(n uint32) []byte {
 	if uint64(n) > uint64(len(r.b)) {
 		r.fail("it is truncated")

@@ -96,7 +96,6 @@ func (p *parsed) readData() error {
 	return r.err
 }
 
-// constant reads a constant expression to its end.
 func (p *parsed) constant(r *reader) {
 	for r.err == nil {
 		switch op := r.byte(); op {

@@ -20,7 +20,6 @@ import (
 
 const i32 = string(I32)
 
-// engines runs a test compiled and interpreted.
 func engines(t *testing.T, f func(t *testing.T, b wasm.Bounds)) {
 	t.Run(wasm.Interpreter, func(t *testing.T) { f(t, wasm.Bounds{Interpret: true}) })
 	t.Run(wasm.Compiler, func(t *testing.T) {

@@ -79,7 +79,6 @@ func testFailover(t *testing.T) {
 	f.stop()
 }
 
-// configuration returns one of several equivalent configurations.
 func (f *failover) configuration(generation int) string {
 	var endpoints []string
 	for _, name := range []string{"a", "b"} {

@@ -49,7 +49,6 @@ func (d *database) startUp() error {
 	return err
 }
 
-// query returns the first column of the last row.
 func (d *database) query(sql string) (string, error) {
 	message := binary.BigEndian.AppendUint32([]byte{'Q'}, uint32(4+len(sql)+1))
 	if _, err := d.Write(append(append(message, sql...), 0)); err != nil {

@@ -66,7 +66,6 @@ var bringings = map[string]bringing{
 	"redirect":    {heading: "REDIRECT", port: 15001, nft: true},
 }
 
-// commands returns the shell commands of a way.
 func (b *bringing) commands(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/lane.md")

@@ -105,7 +105,6 @@ func serveHonest(t *testing.T, address string, send []byte) *honest {
 	})
 }
 
-// honestBy runs honest clients that try something.
 func honestBy(t *testing.T, try func() error) *honest {
 	h := &honest{t: t, stop: make(chan struct{})}
 	h.done.Go(func() {

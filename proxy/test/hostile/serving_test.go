@@ -114,7 +114,6 @@ func startServing(t *testing.T, text string, files ...string) *serving {
 	return startWithin(t, nil, text, files...)
 }
 
-// startWithin is startServing with further arguments.
 func startWithin(t *testing.T, further []string, text string, files ...string) *serving {
 	t.Helper()
 	dir := t.TempDir()

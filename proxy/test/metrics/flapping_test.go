@@ -30,7 +30,6 @@ const compressed = 720
 // written finds the durations in rules and configurations.
 var written = regexp.MustCompile(`\b(\d+)(s|m|h)\b`)
 
-// compress divides the durations that a text has.
 func compress(text string) string {
 	return written.ReplaceAllStringFunc(text, func(word string) string {
 		d, err := time.ParseDuration(word)

@@ -187,7 +187,6 @@ func (b *browser) size(width, height int64) {
 	b.do(chromedp.EmulateViewport(width, height))
 }
 
-// colours sets the colours that the system prefers.
 func (b *browser) colours(dark bool) {
 	b.Helper()
 	scheme := map[bool]string{true: "dark", false: "light"}[dark]

@@ -190,14 +190,12 @@ func (c *crowd) note(endpoint, source string) {
 	c.last[source] = endpoint
 }
 
-// served returns how many of them have had an answer.
 func (c *crowd) served() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.last)
 }
 
-// at returns how many of them an endpoint has answered last.
 func (c *crowd) at(endpoint string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,6 @@ import (
 // A pair is the moment of an event, and the one before it.
 type pair struct{ now, before *moment }
 
-// perSecond writes the increase of bytes in a second.
 func (p pair) perSecond(n, m int64) string {
 	return display.Bytes(int64(math.Round(float64(n-m)*1000/float64(p.now.at-p.before.at)))) + "/s"
 }

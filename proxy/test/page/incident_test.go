@@ -168,7 +168,6 @@ func (h *howto) rollsBack(c *crowd) {
 	h.types("penstock status", `by hand`)
 }
 
-// accepts reports whether something accepts connections at an address.
 func accepts(address string) bool {
 	c, err := net.Dial("tcp", address)
 	if err == nil {

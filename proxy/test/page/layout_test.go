@@ -65,7 +65,6 @@ type longGenerations struct {
 	by string
 }
 
-// Generations implements [admin.Reloader].
 func (g longGenerations) Generations() rollback.Status {
 	waits := &rollback.Waiting{Generation: 12345, Until: time.Now().Add(7 * time.Minute), RollbackIf: "failures>50000", Increase: 41234}
 	return rollback.Status{Current: 12345, Previous: 12344, Pending: waits, History: []rollback.Record{
@@ -75,7 +74,6 @@ func (g longGenerations) Generations() rollback.Status {
 	}}
 }
 
-// Rollback implements [admin.Reloader].
 func (g longGenerations) Rollback(context.Context, int, string) (admin.RolledBack, error) {
 	return admin.RolledBack{Generation: 12344}, nil
 }

@@ -36,7 +36,6 @@ var built struct {
 	dir string
 }
 
-// build returns the directory with penstock.
 func build(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
@@ -116,7 +115,6 @@ func startServer(t testing.TB) *server {
 	return s
 }
 
-// kill ends it with all its connections.
 func (s *server) kill() {
 	s.Close()
 	s.mu.Lock()

@@ -48,7 +48,6 @@ func (s *stage) serve(t testing.TB) string {
 	return gate(t, client)
 }
 
-// prepare serves the API at an address.
 func (s *stage) prepare(t testing.TB, a admin.Access) {
 	t.Helper()
 	if s.Reloader == nil {

@@ -123,7 +123,6 @@ func (p *psql) cancels(settings string, running func() bool) {
 	}
 }
 
-// sleeps reports whether a server has a query that sleeps.
 func sleeps(t *testing.T, d *database) func() bool {
 	direct := &psql{t, software.Need(t, "psql", "postgresql-client"), d.addr}
 	return func() bool {
@@ -131,7 +130,6 @@ func sleeps(t *testing.T, d *database) func() bool {
 	}
 }
 
-// sessions is the client in front of a listener.
 func clientOf(t *testing.T, r *loadbalancer.Instance, listener string) *psql {
 	return &psql{t, software.Need(t, "psql", "postgresql-client"), r.At(listener)}
 }

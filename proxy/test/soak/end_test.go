@@ -538,7 +538,6 @@ func note(texts ...string) (all []string) {
 	return all
 }
 
-// odd returns a fault that is one whatever the plan was.
 func (e *end) odd() string {
 	switch {
 	case e.saw == wrong:
@@ -556,7 +555,6 @@ func (e *end) odd() string {
 	return ""
 }
 
-// ended returns the fault in an end of file.
 func (e *end) ended() string {
 	peer := e.peer()
 	switch {
@@ -571,7 +569,6 @@ func (e *end) ended() string {
 	return ""
 }
 
-// complete returns the fault in the number of bytes received.
 func (e *end) complete() string {
 	sent := e.peer().sent
 	switch {
@@ -584,7 +581,6 @@ func (e *end) complete() string {
 	return ""
 }
 
-// unsent returns the fault in the end of sending.
 func (e *end) unsent() string {
 	calm := e.part.end.how == finish && e.peer().part.end.how == finish
 	switch {
@@ -640,7 +636,6 @@ func (s *stream) Next(n int) []byte {
 	return b
 }
 
-// Check reports whether b is what Next would return.
 func (s *stream) Check(b []byte) bool {
 	for len(b) > 0 {
 		n := min(len(b), maxChunk)

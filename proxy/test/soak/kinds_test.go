@@ -94,7 +94,6 @@ func (c *clients) again(ctx context.Context, kind string, f func(conn *net.TCPCo
 	}
 }
 
-// message has bytes echoed.
 func message(conn net.Conn, b []byte) error {
 	if _, err := conn.Write(b); err != nil {
 		return err

@@ -340,7 +340,6 @@ func (d *drawing) quiet(r role) {
 	p.end = ending{how: quietReset, sent: p.total, received: d.plan.parts[r.other()].total, pause: d.pause()}
 }
 
-// tear has one end end in the middle.
 func (d *drawing) tear(r role) {
 	p, peer := &d.plan.parts[r], &d.plan.parts[r.other()]
 	p.end = ending{how: reset + how(d.IntN(3)), pause: d.pause()}

@@ -390,7 +390,6 @@ func (r *round) one(ctx context.Context, c *pair) error {
 	return nil
 }
 
-// opened counts a connection.
 func (s *soak) opened(p *plan) {
 	s.tally.count(opened)
 	if p.silent {
@@ -409,7 +408,6 @@ func (r *round) with(f func()) {
 	f()
 }
 
-// attach drives the server's end of a connection.
 func (r *round) attach(ctx context.Context, i id, conn *net.TCPConn) {
 	var c *pair
 	r.with(func() { c = r.pairs[i] })
@@ -646,7 +644,6 @@ type entry struct {
 	Lost            int64
 }
 
-// look asks the proxy and looks at it.
 func (s *soak) look(ctx context.Context) (st state, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.patience, fmt.Errorf("no summary within %v", s.patience))
 	defer cancel()
@@ -731,7 +728,6 @@ func (l *ledger) settle(ctx context.Context, s *soak, r *round) error {
 	return context.Cause(ctx)
 }
 
-// entry returns the traffic of a round.
 func (l *ledger) entry(st state, r *round) entry {
 	return entry{
 		N:           int(r.n),
@@ -773,7 +769,6 @@ func (e *entry) complaints() (all []string) {
 	return all
 }
 
-// complaints returns the other faults.
 func (l *ledger) complaints(s *soak, st state, r *round) (all []string) {
 	sum := st.Summary
 	equal := func(what string, want, got int64) {
@@ -865,7 +860,6 @@ func mostSpares() int { return 8 + 4*runtime.NumCPU() }
 // path.
 type held map[string]int
 
-// descriptors are those of a process.
 func descriptors(pid int) (held, error) {
 	h, dir := make(held), fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(dir)
@@ -931,7 +925,6 @@ func (s *soak) probes() int {
 	return 0
 }
 
-// address is the one that a connection is made to.
 func (s *soak) address(i id) string {
 	if !s.lane || s.leaves(i) {
 		return s.at[0]
@@ -991,7 +984,6 @@ func (s *soak) flips(ctx, round context.Context, n uint32) {
 	}
 }
 
-// flip switches the lane.
 func (s *soak) flip(ctx context.Context, on bool) error {
 	changed, err := s.proxy.SwitchLane(ctx, on)
 	if err == nil && !on {

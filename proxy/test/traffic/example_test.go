@@ -18,7 +18,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/software"
 )
 
-// testExample runs the example of the README.
 func testExample(t *testing.T) {
 	cmd := exec.Command(forwarder, "127.0.0.1:0", sockets.Server(t, sockets.Echo))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -43,7 +43,6 @@ func BenchmarkCongestion(b *testing.B) {
 
 const downloadTime = 2 * time.Second
 
-// download returns how many bytes arrived in downloadTime.
 func download(b *testing.B, path string, congestion string, percent float64) (int64, error) {
 	n := newNetwork(b)
 	way, err := lengthen(n.clientRouter, 20*time.Millisecond, 0)

@@ -75,7 +75,6 @@ func (f *fault) want() string {
 	return side
 }
 
-// String describes a fault in a line.
 func (f *fault) String() string {
 	traffic := "download"
 	switch {
@@ -102,7 +101,6 @@ func between(r *rand.Rand, low, high float64) float64 {
 	return low * math.Exp(r.Float64()*math.Log(high/low))
 }
 
-// drawn draws a fault of a cause.
 func drawn(r *rand.Rand, c cause) fault {
 	f := fault{Cause: c, Client: r.IntN(2) == 0, Upload: r.IntN(2) == 0, Reno: r.IntN(2) == 0}
 	size := func(low, high float64) int { return int(between(r, low, high)) }

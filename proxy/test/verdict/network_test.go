@@ -71,7 +71,6 @@ func newNetwork(t testing.TB) *network {
 	return n
 }
 
-// write writes a file of /proc/sys on a host.
 func write(h *netns.Host, t testing.TB, name, text string) {
 	t.Helper()
 	var err error
@@ -116,7 +115,6 @@ func (n *network) listen(receive int) (l net.Listener, err error) {
 	return l, err
 }
 
-// dial connects from a host.
 func dial(h *netns.Host, to string, receive int) (c net.Conn, err error) {
 	d := net.Dialer{Control: withBuffer(receive), Timeout: condition.Patience}
 	h.Run(func() { c, err = d.Dial("tcp4", to) })

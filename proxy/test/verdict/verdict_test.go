@@ -48,7 +48,6 @@ var (
 	laned   = flag.Int("laned", 3, "of every so many faults of a cause one is in a session that has left user space, where that can be; 0: none")
 )
 
-// program builds the program.
 func program(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(software.Build(t, "github.com/penstock/penstock/proxy/cmd/penstock"), "penstock")
@@ -200,7 +199,6 @@ type setup struct {
 	detect  bool          // a second session, which has the fault only after a while
 }
 
-// run makes a fault in a network of its own.
 func (s *setup) run(t testing.TB, f fault) (tr trial, err error) {
 	tr = trial{fault: f, Want: f.want(), Detected: -1}
 	n := newNetwork(t)
@@ -259,7 +257,6 @@ func (sc *scene) open() (err error) {
 	return err
 }
 
-// buffer is the receive buffer of a side.
 func (sc *scene) buffer(client bool) int {
 	if f := sc.pair.fault; (f.Cause == Window || f.Cause == LongWindow) && f.Client == client {
 		return int(f.Strength * 1024)
@@ -284,7 +281,6 @@ func (sc *scene) close() {
 	sc.serving.Wait()
 }
 
-// mend takes the fault back.
 func (sc *scene) mend() {
 	for _, f := range sc.undo {
 		f()
@@ -293,7 +289,6 @@ func (sc *scene) mend() {
 	sc.pair.healthy()
 }
 
-// router is the one on the way to the fault's side.
 func (sc *scene) router() *router {
 	if sc.pair.fault.Client {
 		return sc.net.clientRouter
@@ -301,7 +296,6 @@ func (sc *scene) router() *router {
 	return sc.net.endpointRouter
 }
 
-// make makes the fault.
 func (sc *scene) make() error {
 	f := sc.pair.fault
 	sc.pair.slow()
@@ -411,7 +405,6 @@ func (sc *scene) leave(ctx context.Context, c net.Conn) error {
 	return errors.Join(err, failed)
 }
 
-// live returns the verdict on the session that there is.
 func (sc *scene) live(ctx context.Context) (string, *admin.SessionWhy, error) {
 	w, err := sc.balancer.admin.Why(ctx, admin.WhyQuery{For: sc.setup.window})
 	if err != nil || len(w.Sessions) == 0 {
@@ -420,7 +413,6 @@ func (sc *scene) live(ctx context.Context) (string, *admin.SessionWhy, error) {
 	return w.Sessions[0].Verdict, &w.Sessions[0], nil
 }
 
-// find measures the time from a fault to the right verdict.
 func (sc *scene) find(ctx context.Context, t *trial) error {
 	t.Sought = true
 	sc.pair.healthy()
@@ -553,7 +545,6 @@ func (b *balancer) next() (r record, ok bool) {
 	return r, true
 }
 
-// watch keeps the ends of sessions and the transitions of endpoints.
 func (b *balancer) watch() {
 	for {
 		r, ok := b.next()
@@ -771,7 +762,6 @@ func (p *pair) opening(c net.Conn, left func() bool) error {
 	return err
 }
 
-// answerOpening is the endpoint's side of it.
 func answerOpening(c net.Conn) error {
 	for b := [1]byte{}; ; {
 		if _, err := io.ReadFull(c, b[:]); err != nil {
@@ -783,7 +773,6 @@ func answerOpening(c net.Conn) error {
 	}
 }
 
-// serve is the endpoint's side of a connection.
 func (p *pair) serve(c net.Conn) {
 	defer c.Close()
 	if p.fault.Lane && answerOpening(c) != nil {
@@ -802,7 +791,6 @@ func (p *pair) serve(c net.Conn) {
 	}
 }
 
-// use is the client's side.
 func (p *pair) use(c net.Conn) {
 	switch {
 	case p.fault.Requests:
@@ -819,7 +807,6 @@ func (p *pair) use(c net.Conn) {
 // A matrix counts the verdicts given for each right one.
 type matrix map[string]map[string]int
 
-// matrixOf returns that of the verdicts of one kind.
 func matrixOf(trials []trial, of func(*trial) string) matrix {
 	m := make(matrix)
 	for i := range trials {
