@@ -212,7 +212,7 @@ func (s *sessionLog) logProgress(ctx context.Context) {
 		}
 		now := s.now()
 		if every > 0 {
-			s.group.Progress(ctx, last, now, every)
+			s.group.Progress(last, now, every)
 		}
 		last = now
 	}

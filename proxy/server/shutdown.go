@@ -124,9 +124,15 @@ const (
 )
 
 func (s *Server) logWaiting() {
-	counts := s.group.ClientCounts(s.cut)
-	places := slices.SortedFunc(maps.Keys(counts), func(a, b worker.CountKey) int {
-		return cmp.Or(cmp.Compare(counts[b].Clients, counts[a].Clients), cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Upstream, b.Upstream))
+	type place struct{ listener, upstream string }
+	clients, oldest := make(map[place]int), make(map[place]time.Duration)
+	for one := range s.group.Sessions(s.cut, &worker.Query{Brief: true}) {
+		at := place{one.Listener, one.Upstream}
+		clients[at]++
+		oldest[at] = max(oldest[at], one.Age)
+	}
+	places := slices.SortedFunc(maps.Keys(clients), func(a, b place) int {
+		return cmp.Or(cmp.Compare(clients[b], clients[a]), cmp.Compare(a.listener, b.listener), cmp.Compare(a.upstream, b.upstream))
 	})
 	s.mu.Lock()
 	var until []any // empty for a drain without a limit
@@ -136,13 +142,13 @@ func (s *Server) logWaiting() {
 	s.mu.Unlock()
 	for _, at := range places[:min(len(places), drainPlaces)] {
 		s.log.Info("the drain waits for sessions", append([]any{
-			"listener", at.Listener, "upstream", at.Upstream, "sessions", counts[at].Clients, "oldest", counts[at].Oldest.Round(time.Millisecond).String(),
+			"listener", at.listener, "upstream", at.upstream, "sessions", clients[at], "oldest", oldest[at].Round(time.Millisecond).String(),
 		}, until...)...)
 	}
 	if more := places[min(len(places), drainPlaces):]; len(more) > 0 {
 		n := 0
 		for _, at := range more {
-			n += counts[at].Clients
+			n += clients[at]
 		}
 		s.log.Info("the drain waits for more sessions", append([]any{"listeners_and_upstreams", len(more), "sessions", n}, until...)...)
 	}

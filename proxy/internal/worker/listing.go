@@ -230,7 +230,7 @@ const (
 // clients at a time, and do not wait; yield may take its time. Any goroutine but the loops' may call it.
 func (g *Group) Sessions(ctx context.Context, q *Query) iter.Seq[Session] {
 	return func(yield func(Session) bool) {
-		for part := range walk(ctx, g, func(w *worker, at int) ([]Session, int) { return w.list(at, q) }) {
+		for part := range g.onLoops(ctx, q) {
 			for _, s := range part {
 				if !yield(s) {
 					return
@@ -245,20 +245,19 @@ func (g *Group) Sessions(ctx context.Context, q *Query) iter.Seq[Session] {
 	}
 }
 
-// walk yields parts of a result that the loops compute. Each part begins at a place and returns the place of the next
-// part, or a negative number at the end. It ends when ctx or the group does.
-func walk[T any](ctx context.Context, g *Group, find func(w *worker, at int) (part T, next int)) iter.Seq[T] {
+// onLoops yields the clients on the loops, a few at a time. It ends when ctx or the group does.
+func (g *Group) onLoops(ctx context.Context, q *Query) iter.Seq[[]Session] {
 	type found struct {
-		part T
+		part []Session
 		next int
 	}
-	return func(yield func(T) bool) {
+	return func(yield func([]Session) bool) {
 		if !g.started.Load() {
 			return
 		}
 		for _, w := range g.workers {
 			for at := 0; at >= 0; {
-				p, ok := askPart(ctx, g, w, func() (p found) { p.part, p.next = find(w, at); return p })
+				p, ok := askPart(ctx, g, w, func() (p found) { p.part, p.next = w.list(at, q); return p })
 				if !ok || !yield(p.part) {
 					return
 				}
@@ -425,51 +424,4 @@ func (w *worker) endpointLocal(n *conn) string {
 		return name.AddrPort.String()
 	}
 	return ""
-}
-
-// ClientCounts are numbers of served clients, by listener and upstream.
-type ClientCounts map[CountKey]ClientCount
-
-// A CountKey is a listener and, once a client is joined, an upstream, by their names.
-type CountKey struct{ Listener, Upstream string }
-
-// A ClientCount counts the clients of a [CountKey].
-type ClientCount struct {
-	Clients int
-	Oldest  time.Duration // the longest age, see [Session]
-}
-
-func (c ClientCounts) add(at CountKey, more ClientCount) {
-	c[at] = ClientCount{c[at].Clients + more.Clients, max(c[at].Oldest, more.Oldest)}
-}
-
-// ClientCounts counts the clients as [Group.Sessions] lists them, but asks the kernel for nothing.
-func (g *Group) ClientCounts(ctx context.Context) ClientCounts {
-	all := make(ClientCounts)
-	if !g.started.Load() {
-		return all
-	}
-	for part := range walk(ctx, g, (*worker).count) {
-		for place, crowd := range part {
-			all.add(place, crowd)
-		}
-	}
-	if ctx.Err() != nil {
-		return all
-	}
-	for _, s := range g.handed.list(new(Query)) {
-		all.add(CountKey{s.Listener, s.Upstream}, ClientCount{1, s.Age})
-	}
-	return all
-}
-
-// count counts some clients from a place on.
-func (w *worker) count(at int) (ClientCounts, int) {
-	part := make(ClientCounts)
-	next := w.pass(at, func(at int, n *conn) bool {
-		s := w.outline(n, at)
-		part.add(CountKey{s.Listener, s.Upstream}, ClientCount{1, s.Age})
-		return true
-	})
-	return part, next
 }

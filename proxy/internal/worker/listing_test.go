@@ -1,13 +1,10 @@
 package worker_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -48,76 +45,6 @@ func TestListingIsBounded(t *testing.T) {
 	eventually(t, func() bool { return r.Active() == 0 })
 	if parts, told := r.ListParts(); told != 0 || parts > clients/worker.ListLooks+1 {
 		t.Errorf("%d clients in %d parts after all have left", told, parts)
-	}
-}
-
-// A unix socket has its path for an address, and @ if it has none.
-func TestListingOfUnixSockets(t *testing.T) {
-	t.Parallel()
-
-	r := newRigOn(t, "unix", nil)
-	r.serve(t)
-	talk(t, r.dial(t))
-	n := 0
-	for s := range r.Sessions(context.Background(), new(worker.Query)) {
-		if n++; !strings.HasPrefix(s.Client, fmt.Sprintf("unix:uid=%d,gid=%d,pid=", os.Geteuid(), os.Getegid())) || s.State != worker.Joined {
-			t.Errorf("the listing has %+v", s)
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d clients are listed", n)
-	}
-}
-
-// TestQueries: each part of a query selects by itself.
-func TestQueries(t *testing.T) {
-	t.Parallel()
-
-	r := newRig(t, nil)
-	r.serve(t)
-	quiet, talks := r.dial(t), r.dial(t)
-	talk(t, talks)
-	var all []worker.Session
-	list := func(q worker.Query) (found []worker.Session) {
-		for s := range r.Sessions(t.Context(), &q) {
-			found = append(found, s)
-		}
-		return found
-	}
-	eventually(t, func() bool { all = list(worker.Query{Joined: true}); return len(all) == 2 })
-	client := func(c net.Conn) string { return c.LocalAddr().String() }
-	one := func(s *worker.Session, c net.Conn) bool { return s.Client == client(c) }
-	of := all[0]
-	if !one(&of, talks) {
-		of = all[1]
-	}
-	for name, c := range map[string]struct {
-		q    worker.Query
-		want int
-	}{
-		"listener":         {worker.Query{Listener: "first"}, 2},
-		"another listener": {worker.Query{Listener: "second"}, 0},
-		"another upstream": {worker.Query{Upstream: "u"}, 0},
-		"endpoint":         {worker.Query{Endpoint: of.Endpoint}, 2},
-		"another endpoint": {worker.Query{Endpoint: "127.0.0.1:1"}, 0},
-		"source":           {worker.Query{Source: source.Prefix(netip.MustParsePrefix("127.0.0.0/8"))}, 2},
-		"another source":   {worker.Query{Source: source.Prefix(netip.MustParsePrefix("10.0.0.0/8"))}, 0},
-		"older":            {worker.Query{Older: time.Hour}, 0},
-		"idle":             {worker.Query{Idle: time.Hour}, 0},
-		"bytes":            {worker.Query{Bytes: 10}, 1},
-		"more bytes":       {worker.Query{Bytes: 11}, 0},
-		"state":            {worker.Query{State: worker.Joined}, 2},
-		"another state":    {worker.Query{State: worker.ClientEnded}, 0},
-		"id":               {worker.Query{ID: of.ID}, 1},
-		"another id":       {worker.Query{ID: worker.ID{Loop: of.ID.Loop, Place: of.ID.Place, Began: of.ID.Began + 1}}, 0},
-		"accepted":         {worker.Query{Accepts: func(s *worker.Session) bool { return s.Client == client(quiet) }}, 1},
-	} {
-		if got := list(c.q); len(got) != c.want {
-			t.Errorf("%s: %d are listed, want %d", name, len(got), c.want)
-		}
-	}
-	if got := list(worker.Query{ID: of.ID, Sample: true}); len(got) != 1 || !one(&got[0], talks) || got[0].Sample == nil {
-		t.Errorf("by its id: %+v", got)
 	}
 }
 
@@ -205,58 +132,6 @@ func wasReset(t *testing.T, c net.Conn) {
 	t.Helper()
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("%v, want a reset", err)
-	}
-}
-
-// A census counts as many clients as are listed, each under its listener and the upstream
-// of its binding, and the age of the oldest. Clients that are not joined are bound to
-// nothing.
-func TestCensus(t *testing.T) {
-	t.Parallel()
-
-	u, v := &tie{upstream: "u"}, &tie{upstream: "v"}
-	d := straight(echo(t)).bound(u, v, u)
-	var parks atomic.Bool
-	connect := d.next
-	d.next = func(c *worker.Client, n int) worker.Step {
-		if parks.Load() {
-			return worker.Step{Action: worker.Park}
-		}
-		return connect(c, n)
-	}
-	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 10 * worker.ListLooks })
-	r.serve(t)
-	if got := r.ClientCounts(context.Background()); len(got) != 0 {
-		t.Errorf("without clients: %v", got)
-	}
-	began := time.Now()
-	const clients = 3 * (worker.ListMost + 1)
-	for range clients {
-		talk(t, r.dial(t))
-	}
-	parks.Store(true)
-	r.dial(t)
-	eventually(t, func() bool { return r.Active() == clients+1 })
-	listed := make(map[worker.CountKey]worker.ClientCount)
-	for s := range r.Sessions(context.Background(), new(worker.Query)) {
-		at := worker.CountKey{Listener: s.Listener, Upstream: s.Upstream}
-		listed[at] = worker.ClientCount{Clients: listed[at].Clients + 1, Oldest: max(listed[at].Oldest, s.Age)}
-	}
-	got := r.ClientCounts(context.Background())
-	most := time.Since(began)
-	for upstream, n := range map[string]int{"u": 2 * clients / 3, "v": clients / 3, "": 1} {
-		at := worker.CountKey{Listener: "first", Upstream: upstream}
-		if c := got[at]; c.Clients != n || c.Clients != listed[at].Clients || c.Oldest < listed[at].Oldest || c.Oldest > most {
-			t.Errorf("at %+v: %+v, listed are %+v within %v", at, c, listed[at], most)
-		}
-	}
-	if len(got) != 3 {
-		t.Errorf("counted are %v", got)
-	}
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	if got := r.ClientCounts(ended); len(got) != 0 {
-		t.Errorf("when no caller waits for it: %v", got)
 	}
 }
 

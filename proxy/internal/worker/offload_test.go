@@ -119,9 +119,6 @@ func TestHandover(t *testing.T) {
 	if len(names) != 2 || names[0] != first.LocalAddr().String() && names[1] != first.LocalAddr().String() {
 		t.Errorf("listed are %v", names)
 	}
-	if got := r.ClientCounts(context.Background())[worker.CountKey{Listener: "first", Upstream: "u"}]; got.Clients != 2 || got.Oldest <= 0 {
-		t.Errorf("counted are %+v", got)
-	}
 	moved := func() int64 { // the reader of the bytes may be faster than their counter
 		flow := r.Summary().Totals.ClientToEndpoint
 		return flow.Spliced + flow.Copied
@@ -243,35 +240,6 @@ func TestHandoverIsCut(t *testing.T) {
 	}
 	if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != 3 || x.ended.Load() != 3 || x.failed.Load() != 1 {
 		t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
-	}
-}
-
-// Clients that are handed over in a storm all end, whichever side ends first.
-func TestHandoverStorm(t *testing.T) {
-	t.Parallel()
-	x := newHand(t, new(tie))
-	r := directed(t, x.director(), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 8 })
-	r.serve(t)
-	var work sync.WaitGroup
-	for i := range 8 {
-		work.Go(func() {
-			for n := range 20 {
-				if (n+i)%4 != 0 {
-					if err := r.hello(); err != nil {
-						t.Error(err)
-					}
-					continue
-				}
-				if c, err := net.Dial("tcp", r.addr.String()); err == nil {
-					reset(c)
-				}
-			}
-		})
-	}
-	work.Wait()
-	eventually(t, func() bool { return r.Active() == 0 })
-	if sum := r.Summary(); sum.Active != 0 {
-		t.Errorf("the summary is %+v", sum)
 	}
 }
 

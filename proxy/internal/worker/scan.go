@@ -183,26 +183,16 @@ func (p *places) at(place int64) *conn {
 func (g *Group) Loops() int { return len(g.workers) }
 
 // Progress calls [Host.Lasts] for each session with a record if its age reaches a multiple of every after from, and not
-// after to (times of the clock). The loops are asked for a few sessions at a time. Progress returns at the end, or when ctx
-// or the group ends. Only one goroutine may call it at a time.
-func (g *Group) Progress(ctx context.Context, from, to int64, every time.Duration) {
-	if every <= 0 {
-		return
-	}
-	for range walk(ctx, g, func(w *worker, at int) (struct{}, int) { return struct{}{}, w.progress(at, from, to, int64(every)) }) {
-	}
-}
-
-// progress looks at some clients from a place on, and returns the place to go on at.
-func (w *worker) progress(at int, from, to, every int64) (next int) {
-	return w.pass(at, func(_ int, n *conn) bool {
-		if k := n.ref.kept; n.state == joined && k != nil && due(k.Joined(), from, to, every) {
+// after to (times of the clock). The loops look at a few sessions in each turn. Progress returns at the end, or when the
+// group ends. Only one goroutine may call it at a time.
+func (g *Group) Progress(from, to int64, every time.Duration) {
+	g.scanClients(func(w *worker, n *conn) {
+		if k := n.ref.kept; n.state == joined && k != nil && due(k.Joined(), from, to, int64(every)) {
 			r, b := w.unpack(k), n.binding()
 			r.Result = n.result()
 			setNames(r, b)
 			w.group.cfg.Host.Lasts(k.serving.socket, b, r)
 		}
-		return true
 	})
 }
 
