@@ -323,24 +323,6 @@ upstreams:
 	must(t, r.End())
 }
 
-// TestCircleByName: a name that resolves to a listener that leads back is no endpoint. One client
-// is one connection, and the status has the cause.
-func TestCircleByName(t *testing.T) {
-	t.Parallel()
-
-	name, port := hostName(t), sockets.Port(t)
-	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: ":%s", upstream: u}]
-upstreams: [{name: u, endpoints: ["%s:%s"], health_check: off, queue: {hold: 100ms}}]`, port, name, port))
-	refused(t, "127.0.0.1:"+port)
-	if got := r.Summary().Connections; got.Accepted != 1 || got.Refused != 1 {
-		t.Errorf("%+v", got)
-	}
-	if f := r.Status().Upstreams[0].Endpoints[0].LastFailure; f == nil || !strings.Contains(f.Cause, "is the listener l, which leads to this upstream: connections would go in a circle") {
-		t.Errorf("the status has %+v", f)
-	}
-}
-
 // TestAnotherFamily: a listener of one family is not in the way of an endpoint of the other one at the same port.
 func TestAnotherFamily(t *testing.T) {
 	t.Parallel()

@@ -126,6 +126,7 @@ func TestSessionsAreSelected(t *testing.T) {
 		"id":               {admin.SessionQuery{ID: all[0].ID}, []string{"large"}},
 		"state":            {admin.SessionQuery{State: "client-ended"}, nil},
 		"older":            {admin.SessionQuery{Older: time.Hour}, nil},
+		"idle":             {admin.SessionQuery{Idle: time.Hour}, nil},
 	} {
 		if got := who(r.list(c.q, admin.SessionOrder{By: "bytes"})); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -182,30 +182,6 @@ func TestManyListenersAtTheLimit(t *testing.T) {
 	}
 }
 
-// A client's addresses are the kernel's.
-func TestClientAddresses(t *testing.T) {
-	t.Parallel()
-
-	got := make(chan [3]netip.AddrPort, 1)
-	d := straight(echo(t))
-	connect := d.next
-	d.next = func(c *worker.Client, n int) worker.Step {
-		got <- [3]netip.AddrPort{c.Source().AddrPort(), c.Destination(), c.Original()}
-		return connect(c, n)
-	}
-	r := directed(t, d, nil)
-	r.serve(t)
-	c := r.dial(t)
-	from, to := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
-	if addrs := <-got; addrs != [3]netip.AddrPort{from, to, to} {
-		t.Errorf("got %v, want %v and %v", addrs, from, to)
-	}
-	made := worker.NewClient(source.TCP(from), to)
-	if made.Source() != source.TCP(from) || made.Destination() != to || made.Original() != to {
-		t.Error("a client that was made has other addresses")
-	}
-}
-
 // In each phase only the client that needs a descriptor lacks it. The client is served when
 // descriptors are free. A client that leaves meanwhile is forgotten.
 func TestNoDescriptorAfterPreread(t *testing.T) {

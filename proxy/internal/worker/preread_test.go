@@ -107,39 +107,6 @@ func TestHelloThatDrips(t *testing.T) {
 	}
 }
 
-// First bytes that are not what is waited for are refused at once, and counted by the reason.
-func TestPrereadGarbage(t *testing.T) {
-	t.Parallel()
-
-	hello := helloOf(t, "cut.example")
-	for name, x := range map[string]struct {
-		sent    []byte
-		preread worker.Preread
-		why     worker.Refusal
-	}{
-		"http":             {[]byte("GET / HTTP/1.1\r\n\r\n"), worker.Preread{Hello: true}, worker.RefusedHello},
-		"first byte":       {[]byte("\x00"), worker.Preread{Hello: true}, worker.RefusedHello},
-		"hello of rubbish": {append(append([]byte(nil), hello[:60]...), bytes.Repeat([]byte{0xff}, len(hello)-60)...), worker.Preread{Hello: true}, worker.RefusedHello},
-		"no header":        {hello, worker.Preread{Header: &proxyproto.Policy{}}, worker.RefusedHeader},
-		"version":          {[]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n"), worker.Preread{Header: &proxyproto.Policy{Versions: []int{2}}}, worker.RefusedHeader},
-		"header, no hello": {[]byte("PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\nGET /"), worker.Preread{Header: &proxyproto.Policy{}, Hello: true}, worker.RefusedHello},
-		"doubt":            {[]byte("GET /\r\n"), worker.Preread{First: new(hosts)}, worker.RefusedFirstBytes},
-		"too long":         {[]byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("x", firstbytes.MaxHead)), worker.Preread{First: new(hosts)}, worker.RefusedFirstBytes},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })
-			r.serve(t)
-			c := r.dial(t)
-			_, _ = c.Write(x.sent) // it may be refused before the end
-			wasReset(t, c)
-			eventually(t, func() bool { return r.Active() == 0 })
-			if sum := r.Summary(); sum.Refusals[x.why] != 1 || sum.Refused != 1 {
-				t.Errorf("refused %v, %v", sum.Refusals, r.causes())
-			}
-		})
-	}
-}
-
 // oddHellos are messages that a client may send in place of a hello that is understood.
 func oddHellos(t *testing.T) map[string][]byte {
 	hello := helloOf(t, "odd.example", "h2")
@@ -765,65 +732,6 @@ func (*hosts) Look(c *worker.Client, b []byte) (need int, err error) {
 func (h *hosts) Silent(c *worker.Client) bool {
 	c.First.Silent = true
 	return h.silent.Add(1) > 1 // not the first time
-}
-
-const request = "GET / HTTP/1.1\r\nHost: drip.example\r\nX: " + "0123456789012345678901234567890123456789012345678901234567890123456789\r\n\r\n"
-
-// recognising serves an echo by first bytes. The value is the host of the last client.
-func recognising(t *testing.T, preread worker.Preread) (*rig, *director, *atomic.Value) {
-	name, d := new(atomic.Value), straight(echo(t))
-	connect := d.next
-	d.next = func(c *worker.Client, n int) worker.Step {
-		name.Store(c.First.Host.Value)
-		return connect(c, n)
-	}
-	if preread.First == nil {
-		preread.First = new(hosts)
-	}
-	r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread = preread })
-	r.serve(t)
-	return r, d, name
-}
-
-// TestFirstBytesThatDrip: a request that comes a byte at a time has the properties of one that comes at once, and reaches the
-// endpoint unchanged. It is looked at a few times, and taken then.
-func TestFirstBytesThatDrip(t *testing.T) {
-	t.Parallel()
-
-	r, d, name := recognising(t, worker.Preread{Timeout: time.Minute})
-	for _, piece := range []int{len(request), 1} {
-		c := r.dial(t)
-		for at := 0; at < len(request); at += piece {
-			mustWrite(t, c, []byte(request[at:min(at+piece, len(request))]))
-			r.Turn()
-		}
-		mustRead(t, c, []byte(request))
-		talk(t, c)
-		if got := name.Load(); got != "drip.example" {
-			t.Errorf("the host is %q", got)
-		}
-	}
-	if d.joined.Load() != 2 || r.Summary().Refused != 0 {
-		t.Errorf("the summary is %+v", r.Summary())
-	}
-}
-
-// TestSilence: a client that says nothing is asked about once. If there is no route for that its bytes are waited for.
-func TestSilence(t *testing.T) {
-	t.Parallel()
-
-	by := new(hosts)
-	r, d, name := recognising(t, worker.Preread{First: by, Timeout: time.Minute, Silence: 20 * time.Millisecond})
-	first := r.dial(t)
-	condition.Await(t, "it is asked about", func() bool { return by.silent.Load() == 1 })
-	second := r.dial(t)
-	condition.Await(t, "another one is, too", func() bool { return by.silent.Load() == 2 })
-	talk(t, second) // which has got to the endpoint before it said anything
-	if d.joined.Load() != 1 || name.Load() != "" {
-		t.Errorf("%d clients are joined, the host is %q", d.joined.Load(), name.Load())
-	}
-	mustWrite(t, first, []byte(request))
-	mustRead(t, first, []byte(request))
 }
 
 // TestSilenceBehindHeader: a client that says nothing behind its PROXY header is silent, however the header comes, and one that

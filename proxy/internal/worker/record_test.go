@@ -131,26 +131,6 @@ func TestRecordsOfOthers(t *testing.T) {
 	}
 }
 
-// TestRecordOfAdmission: a client that its admitter refuses leaves a record with its address.
-func TestRecordOfAdmission(t *testing.T) {
-	t.Parallel()
-
-	d := straight(echo(t))
-	r := directed(t, d, func(_ *worker.Config, s *worker.Service) {
-		s.Admitter = &counted{admit: func(*worker.Client) error { return errGivenUp }}
-	})
-	r.records = true
-	r.serve(t)
-	if c, err := net.Dial("tcp", r.addr.String()); err == nil { // otherwise the reset has come before
-		c.Close()
-	}
-	got := r.recorded(t, 1)[0]
-	if got.Outcome != record.Refused || got.Refusal != "admission" || got.Err != errGivenUp || !got.Client.AddrPort().Addr().IsLoopback() {
-		t.Errorf("%+v", got)
-	}
-	inOrder(t, got.Accepted, got.Ended)
-}
-
 // TestNoRecords: nothing is kept if nobody wants it, also of sessions that began before, and no first bytes are looked at.
 func TestNoRecords(t *testing.T) {
 	t.Parallel()

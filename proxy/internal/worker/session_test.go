@@ -64,31 +64,6 @@ func (d *director) bound(to ...worker.Binding) *director {
 	return d
 }
 
-// A binding is notified of the end of each of its sessions, once, with its result.
-func TestBondIsToldOfTheEnd(t *testing.T) {
-	t.Parallel()
-
-	b := new(tie)
-	r := directed(t, straight(echo(t)).bound(b), nil)
-	r.serve(t)
-	first, second := r.dial(t), r.dial(t)
-	talk(t, first)
-	talk(t, second)
-	if b.ended() != 0 {
-		t.Fatal("it is notified of an end before there is one")
-	}
-	first.Close()
-	eventually(t, func() bool { return b.ended() == 1 })
-	reset(second)
-	eventually(t, func() bool { return b.ended() == 2 })
-	if got := b.results[0]; got.Reason != relay.ReasonEOF || got.AToB.Bytes() != 5 || got.BToA.Bytes() != 5 || b.errs[0] != nil {
-		t.Errorf("the first ended with %+v, %v", got, b.errs[0])
-	}
-	if got := b.results[1]; got.Reason == relay.ReasonEOF || b.errs[1] == nil {
-		t.Errorf("the second ended with %+v, %v", got, b.errs[1])
-	}
-}
-
 // The service's limits are those of sessions that have no others.
 func TestLimitsOfTheService(t *testing.T) {
 	t.Parallel()
@@ -225,49 +200,6 @@ func metered(g *worker.Group, gauges ...*gauge) (of []worker.Bytes, sum worker.S
 
 func total(b worker.Bytes) int64 {
 	return b.ClientToEndpoint.Spliced + b.ClientToEndpoint.Copied + b.EndpointToClient.Spliced + b.EndpointToClient.Copied
-}
-
-// The bytes that sessions have moved are reported by binding, while they run and when they
-// have ended.
-func TestMetered(t *testing.T) {
-	t.Parallel()
-
-	b := [2]*gauge{{}, {}}
-	r := directed(t, straight(echo(t)).bound(b[0], b[1]), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
-	r.serve(t)
-	const clients = 300
-	var conns []net.Conn
-	for range clients {
-		conns = append(conns, r.dial(t))
-		talk(t, conns[len(conns)-1])
-	}
-	const each = clients / 2 * 5
-	check := func(when string) {
-		t.Helper()
-		got, sum := metered(r.Group, b[:]...)
-		for i, g := range got {
-			if to, from := g.ClientToEndpoint, g.EndpointToClient; to.Spliced+to.Copied != each || from.Spliced+from.Copied != each {
-				t.Errorf("%s: binding %d has moved %+v, want %d both ways", when, i, g, each)
-			}
-		}
-		if of := sum.Totals; of.ClientToEndpoint.Spliced != got[0].ClientToEndpoint.Spliced+got[1].ClientToEndpoint.Spliced {
-			t.Errorf("%s: %+v in all, and by binding %+v", when, of, got)
-		}
-	}
-	check("while they run")
-	for _, c := range conns[:clients/2] {
-		c.Close()
-	}
-	eventually(t, func() bool { return r.Active() == clients/2 })
-	check("when half have ended")
-	for _, c := range conns[clients/2:] {
-		c.Close()
-	}
-	eventually(t, func() bool { return r.Active() == 0 })
-	check("when all have ended")
-	if now := total(b[0].all()) + total(b[1].all()); now != 4*each {
-		t.Errorf("the meters were given %d bytes, want %d", now, 4*each)
-	}
 }
 
 // No answer has less than the one before, however sessions end meanwhile, and each is

@@ -436,29 +436,6 @@ func TestChurnAtTheLimit(t *testing.T) {
 	}
 }
 
-// A drain ends when the last client has left, and closes every listener once.
-func TestDrain(t *testing.T) {
-	t.Parallel()
-
-	r := newRig(t, nil)
-	c := r.dial(t)
-	r.begin()
-	talk(t, c)
-	r.Drain()
-	eventually(t, func() bool { return r.closed.Load() == 1 })
-	talk(t, c)
-	if len(r.served) != 0 {
-		t.Error("it ended before its last client")
-	}
-	c.Close()
-	if err := <-r.served; err != nil || r.closed.Load() != 1 {
-		t.Errorf("%v, closed %d times", err, r.closed.Load())
-	}
-	if sum := r.Summary(); sum.Accepted != 1 || sum.Active != 0 || sum.Totals.ClientToEndpoint.Copied != 10 {
-		t.Errorf("the summary after the end is %+v", sum)
-	}
-}
-
 // Wherever clients are when the group ends, between the listener and their end, it ends,
 // and no client is left behind.
 func TestEndInTheMiddle(t *testing.T) {
