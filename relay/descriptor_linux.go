@@ -231,16 +231,27 @@ func (d *descriptor) queued() int {
 	return n
 }
 
-// unsent returns how many bytes of the send queue were never sent, so that a reset certainly loses them.
-func (d *descriptor) unsent() int {
+func (d *descriptor) untaken(ended bool) int64 {
 	if d.kind != tcpSocket {
 		return 0
 	}
-	n, err := sys.SIOCOUTQNSD(d.fd)
+	return untaken(d.fd, ended)
+}
+
+// untaken returns how many bytes of a TCP socket's send queue a reset certainly loses: those that were never sent,
+// and once the peer has ended, those that it has not acknowledged. Its end acknowledged what it had taken before; a
+// peer that resets without an end may have taken bytes that it had not acknowledged yet. The kernel keeps both
+// numbers after a reset (net/ipv4/tcp.c, tcp_ioctl).
+func untaken(fd int, ended bool) int64 {
+	ask := sys.SIOCOUTQNSD
+	if ended {
+		ask = sys.SIOCOUTQ
+	}
+	n, err := ask(fd)
 	if err != nil {
 		return 0
 	}
-	return n
+	return int64(n)
 }
 
 func (d *descriptor) closeWrite() error {

@@ -209,9 +209,7 @@ func (p *loopSocket) abort() (lost int64) {
 	if !p.is(tcp) {
 		return 0
 	}
-	if n, err := sys.SIOCOUTQNSD(int(p.fd)); err == nil {
-		lost = int64(n)
-	}
+	lost = untaken(int(p.fd), p.is(drained))
 	_ = sys.AbortOnClose(int(p.fd))
 	return lost
 }

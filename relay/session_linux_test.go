@@ -189,6 +189,31 @@ func TestEarlyCloseOfNamed(t *testing.T) {
 	}
 }
 
+// TestLostAfterEnd: bytes for a side that has closed are lost, though its socket took them: the side's kernel answers
+// them by a reset.
+func TestLostAfterEnd(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		for _, e := range engines {
+			g := d.newRig(t, newRelay(t, &relay.Config{Engine: e}), tcp, tcp)
+			must.Do(t, ping(g.A, g.B, 1))
+			must.Do(t, ping(g.B, g.A, 2))
+			must.Do(t, g.B.Close())
+			must.Do(t, expect(g.A, nil))
+			sent := int64(50_000)
+			write(t, g.A, content(1, 50_000))
+			if !d.onLoop() { // goroutines see the reset at the next write
+				awaitReset(t, g.near[1])
+				write(t, g.A, "x")
+				sent++
+			}
+			res, _ := g.wait()
+			if res.Reason != relay.ReasonReset || res.Culprit != relay.SideB || res.AToB.Lost != sent || res.BToA.Lost != 0 {
+				t.Errorf("%v: %+v, want %d lost bytes to B, and none to A", e, res, sent)
+			}
+		}
+	})
+}
+
 // TestHalfCloseAfterReset: a client closes, its kernel resets the connection at the answer, and only the half-close finds out. The
 // error is a reset, and names no shutdown.
 func TestHalfCloseAfterReset(t *testing.T) {
