@@ -453,6 +453,30 @@ func TestLaneOffBeforeItIsOpen(t *testing.T) {
 	r.leaves(t, c)
 }
 
+// TestLaneReloadWhileBusy: a reload while an earlier process has the lane keeps the sessions that this process leaves behind, though
+// two attempts to open the lane are under way then.
+func TestLaneReloadWhileBusy(t *testing.T) {
+	t.Parallel()
+
+	pins := pinned(t)
+	if pins == "" {
+		return
+	}
+	endpoint := sockets.Server(t, sockets.Echo)
+	first := start(t, pinnedConfig(endpoint, "lane: require", "leave: true, pins: "+pins))
+	c := client(t, first.At("l"))
+	first.leaves(t, c)
+	next := start(t, pinnedConfig(endpoint, "lane: auto", "pins: "+pins))
+	next.Until("the lane is busy", func() bool { return next.Status().Lane.State == admin.LaneBusy })
+	next.Reload(pinnedConfig(endpoint, "lane: auto, limits: {connections: 5}", "pins: "+pins))
+	must(t, first.End())
+	next.Until("the lane is there", func() bool { return next.Status().Lane.State == admin.LaneOn })
+	if st := next.Status().Lane; st.Adopted != 1 || st.Reset != 0 {
+		t.Errorf("%+v", st)
+	}
+	echoes(t, c, "adopted")
+}
+
 // TestLaneRestart: the first configuration that wants the lane opens it with the keys that it has. From then on a change of them takes a
 // restart, and the status says so until the file is as it was, which a plan says of no key that would be so; lane.default is of the listeners.
 func TestLaneRestart(t *testing.T) {

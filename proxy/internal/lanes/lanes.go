@@ -167,7 +167,7 @@ func (l *Lanes) openAfter(now *state, d time.Duration) {
 		if !l.Closing() && l.now.Load() == now {
 			l.commit(next)
 		} else if next.lane != nil {
-			l.close(next)
+			l.logClosed(next.lane.Leave()) // not Close: sessions of an earlier process are for the state, or process, that opens the lane next
 		}
 	})
 }
