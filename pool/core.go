@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // core is a Pool without its handle. Nothing in it refers to the Pool.
@@ -30,19 +29,6 @@ type core[T any] struct {
 	counts
 }
 
-// setup is what tests may change.
-type setup struct {
-	shared    bool // let every shard be entered through its mutex
-	afterFunc afterFunc
-}
-
-func defaultSetup() setup {
-	return setup{
-		shared:    !canOwn(),
-		afterFunc: func(d time.Duration, f func()) stopper { return time.AfterFunc(d, f) },
-	}
-}
-
 const (
 	// minMagazine is the smallest magazine that is worth a shard.
 	minMagazine = 4
@@ -51,7 +37,8 @@ const (
 	magazinesPerP = 4
 )
 
-func newCore[T any](cfg Config[T], u setup) *core[T] {
+// newCore makes a core. If shared is true every shard is entered through its mutex.
+func newCore[T any](cfg Config[T], shared bool) *core[T] {
 	procs := runtime.GOMAXPROCS(0)
 	cfg.MaxIdle = cfg.maxIdle()
 	// The bound is divided by the Ps that run, not by the machine's: a container with two of ninety-six CPUs
@@ -62,15 +49,15 @@ func newCore[T any](cfg Config[T], u setup) *core[T] {
 	if cfg.MaxOpen > 0 {
 		c.gate = &gate[T]{free: cfg.MaxOpen}
 	}
-	u.shared = u.shared || cfg.Check != nil // or an item would leave by the fast path unchecked
+	shared = shared || cfg.Check != nil // or an item would leave by the fast path unchecked
 	if !c.divided {
-		ps, size, u.shared = 1, min(cfg.MaxIdle, DefaultMaxIdle), true
+		ps, size, shared = 1, min(cfg.MaxIdle, DefaultMaxIdle), true
 	}
 	c.base = make([]shard[T], ps)
 	c.depot.size, c.depot.free = uint32(size), cfg.MaxIdle
 	for i := range c.base {
 		c.base[i].size = c.depot.size
-		if u.shared {
+		if shared {
 			c.base[i].share()
 		}
 	}

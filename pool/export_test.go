@@ -11,31 +11,21 @@ import (
 
 // A Variant is one way of entering shards.
 type Variant struct {
-	Name  string
-	setup setup
+	Name   string
+	shared bool
 }
 
 // Variants lists those that this build has on this machine.
 func Variants() []Variant {
-	mutex := defaultSetup()
-	mutex.shared = true
-	vs := []Variant{{"mutex", mutex}}
+	vs := []Variant{{"mutex", true}}
 	if canOwn() {
-		vs = append(vs, Variant{"owner", defaultSetup()})
+		vs = append(vs, Variant{"owner", false})
 	}
 	return vs
 }
 
-// WithClock returns v with another time.AfterFunc.
-func (v Variant) WithClock(f func(time.Duration, func()) Stopper) Variant {
-	v.setup.afterFunc = f
-	return v
-}
-
-type Stopper = stopper
-
 // NewVariant is New for a variant.
-func NewVariant[T any](v Variant, cfg Config[T]) (*Pool[T], error) { return newPool(cfg, v.setup) }
+func NewVariant[T any](v Variant, cfg Config[T]) (*Pool[T], error) { return newPool(cfg, v.shared) }
 
 // Sweep ends an interval, as IdleTime does, and returns how many items it closed.
 func (p *Pool[T]) Sweep() int { return p.rest().sweep() }
@@ -108,7 +98,7 @@ func ShardSize[T any]() uintptr { return unsafe.Sizeof(shard[T]{}) }
 // barrier is needed.
 func (v Variant) Duel(owners int, d time.Duration) bool {
 	l := duel{turns: owners > 1}
-	if v.setup.shared {
+	if v.shared {
 		l.share()
 	}
 	var done sync.WaitGroup

@@ -9,53 +9,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/pool"
 )
-
-// These tests check of intervals the same as the tests of sync.Pool check of
-// collections.
-
-// A clock is a time.AfterFunc that is wound by hand. It has one timer.
-type clock struct {
-	now, due time.Duration
-	f        func()
-	stopped  atomic.Bool
-}
-
-func (c *clock) afterFunc(d time.Duration, f func()) pool.Stopper {
-	c.due, c.f = c.now+d, f
-	return c
-}
-
-func (c *clock) Stop() bool {
-	c.stopped.Store(true)
-	return true
-}
-
-func (c *clock) Reset(d time.Duration) bool {
-	c.due = c.now + d
-	return true
-}
-
-// advance lets time pass.
-func (c *clock) advance(d time.Duration) {
-	for end := c.now + d; ; c.f() {
-		if c.due > end || c.stopped.Load() {
-			c.now = end
-			return
-		}
-		c.now = c.due
-	}
-}
-
-// withClock returns a pool whose intervals are a second long.
-func withClock(t *testing.T, v pool.Variant, cfg pool.Config[*probe]) (*pool.Pool[*probe], *clock) {
-	c := new(clock)
-	cfg.IdleTime = time.Second
-	return newPool(t, v.WithClock(c.afterFunc), cfg), c
-}
 
 // eachSize runs a test with a small pool, which has one shard, and with a large one.
 func eachSize(t *testing.T, f func(t *testing.T, v pool.Variant, maxIdle int)) {
@@ -69,91 +27,51 @@ func eachSize(t *testing.T, f func(t *testing.T, v pool.Variant, maxIdle int)) {
 // when it goes: after more than one idle time and not more than two.
 func TestIdleTime(t *testing.T) {
 	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
-		const step = 100 * time.Millisecond
-		for put := time.Duration(0); put < time.Second; put += step {
-			var m maker
-			p, c := withClock(t, v, m.config(maxIdle))
-			x := get(t, p)
-			c.advance(put)
-			p.Put(x)
-			var idle time.Duration
-			for x.state.Load() != closed && idle < 10*time.Second {
-				c.advance(step)
-				idle += step
+		synctest.Test(t, func(t *testing.T) {
+			const step = time.Minute / 10
+			for put := step / 2; put < time.Minute; put += step {
+				var m maker
+				cfg := m.config(maxIdle)
+				cfg.IdleTime = time.Minute
+				p := newPool(t, v, cfg)
+				x := get(t, p)
+				time.Sleep(put)
+				p.Put(x)
+				idle := time.Duration(0)
+				for ; x.state.Load() != closed && idle < time.Hour; idle += step {
+					time.Sleep(step)
+				}
+				if idle <= time.Minute || idle > 2*time.Minute {
+					t.Errorf("put at %v, closed after %v", put, idle)
+				}
 			}
-			if idle <= time.Second && put != 0 || idle < time.Second || idle > 2*time.Second {
-				t.Errorf("put at %v, closed after %v", put, idle)
-			}
-		}
+		})
 	})
 }
 
-// TestTimer uses the real timer, in a bubble in which time passes by itself.
-func TestTimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var m maker
-		cfg := m.config(0)
-		cfg.IdleTime = time.Minute
-		p := must.Get(pool.New(cfg))(t)
-		time.Sleep(25 * time.Second)
-		x := get(t, p)
-		p.Put(x)
-		begin := time.Now()
-		for x.state.Load() != closed {
-			time.Sleep(time.Second)
-		}
-		if d := time.Since(begin); d < time.Minute || d > 2*time.Minute {
-			t.Errorf("closed after %v", d)
-		}
-		p.Close()
-		synctest.Wait()
-	})
-}
-
-func TestCloseStopsTimer(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v pool.Variant) {
-		var m maker
-		p, c := withClock(t, v, m.config(0))
-		p.Close()
-		if !c.stopped.Load() {
-			t.Error("the timer runs on")
-		}
-	})
-}
-
-// TestNoTimerWithoutIdleTime: none is even made.
-func TestNoTimerWithoutIdleTime(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v pool.Variant) {
-		var m maker
-		c := new(clock)
-		before := runtime.NumGoroutine()
-		p := newPool(t, v.WithClock(c.afterFunc), m.config(0))
-		give(p, take(t, p, 100))
-		if c.f != nil {
-			t.Error("there is a timer")
-		}
-		if n := runtime.NumGoroutine(); n > before {
-			t.Errorf("%d goroutines more", n-before)
-		}
-	})
-}
-
-// TestForgottenPool lets a pool become garbage: its items are closed and its timer
-// stops.
+// TestForgottenPool: of a pool that becomes garbage the items are closed, and neither then nor after Close does its timer keep
+// anything alive.
 func TestForgottenPool(t *testing.T) {
 	eachSize(t, func(t *testing.T, v pool.Variant, maxIdle int) {
-		m, c := new(maker), new(clock)
-		func() {
-			cfg := m.config(maxIdle)
-			cfg.IdleTime = time.Second
-			p := must.Get(pool.NewVariant(v.WithClock(c.afterFunc), cfg))(t)
-			give(p, take(t, p, 7))
-			if n := m.closed.Load(); n != 0 {
-				t.Fatalf("%d items closed too early", n)
-			}
-		}()
-		eventually(t, "the items to be closed", func() bool { return m.closed.Load() == 7 })
-		eventually(t, "the timer to be stopped", c.stopped.Load)
+		for _, closes := range []bool{false, true} {
+			var n atomic.Int64
+			kept := func() weak.Pointer[maker] {
+				m := new(maker)
+				cfg := m.config(maxIdle)
+				cfg.IdleTime, cfg.Close = time.Hour, func(x *probe) { m.close(x); n.Add(1) }
+				p := must.Get(pool.NewVariant(v, cfg))(t)
+				give(p, take(t, p, 7))
+				if n.Load() != 0 {
+					t.Fatalf("%d items closed too early", n.Load())
+				}
+				if closes {
+					p.Close()
+				}
+				return weak.Make(m)
+			}()
+			eventually(t, "the items to be closed", func() bool { return n.Load() == 7 })
+			eventually(t, "the timer to be stopped", func() bool { return kept.Value() == nil })
+		}
 	})
 }
 

@@ -112,14 +112,14 @@ type Pool[T any] struct {
 
 // New returns an empty pool. Its error says which field of cfg is invalid.
 func New[T any](cfg Config[T]) (*Pool[T], error) {
-	return newPool(cfg, defaultSetup())
+	return newPool(cfg, !canOwn())
 }
 
-func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
+func newPool[T any](cfg Config[T], shared bool) (*Pool[T], error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	c := newCore(cfg, u)
+	c := newCore(cfg, shared)
 	p := &Pool[T]{base: c.base, reset: cfg.Reset, core: c}
 	// The cleanup keeps alive the core and everything that Config's functions refer to. So there is none if
 	// there is nothing to close and no timer to stop: then a forgotten pool is plain garbage, even if its own
@@ -131,7 +131,7 @@ func newPool[T any](cfg Config[T], u setup) (*Pool[T], error) {
 			}
 		}, c)
 	}
-	c.startTimer(u.afterFunc)
+	c.startTimer()
 	return p, nil
 }
 
@@ -179,7 +179,7 @@ func (p *Pool[T]) rest() *core[T] {
 	if p.core != nil {
 		return p.core
 	}
-	c := newCore(Config[T]{MaxIdle: -1}, setup{shared: true})
+	c := newCore(Config[T]{MaxIdle: -1}, true)
 	c.close()
 	return c
 }

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unsafe"
 	_ "unsafe" // for go:linkname
 
 	"github.com/penstock/penstock/internal/testutil/must"
@@ -224,38 +223,6 @@ func (c *perPLocked) take(xs []*item) {
 func (c *perPLocked) give(xs []*item) {
 	for _, x := range xs {
 		c.put(x)
-	}
-}
-
-// TestContestants checks that each contestant does the work: every item given is
-// returned again, once, and none is made meanwhile.
-func TestContestants(t *testing.T) {
-	if unsafe.Sizeof(item{}) != 128 {
-		t.Errorf("an item has %d bytes", unsafe.Sizeof(item{}))
-	}
-	for _, c := range contestants {
-		t.Run(c.name, func(t *testing.T) {
-			// Pinned to one P, so that sync.Pool has nowhere else to look; the
-			// race detector makes it drop items at random.
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-			p := c.make(t, 2000)
-			xs := make([]*item, 1000)
-			for range 3 {
-				p.take(xs)
-				seen := make(map[*item]bool)
-				for _, x := range xs {
-					seen[x] = true
-				}
-				if len(seen) != len(xs) {
-					t.Fatalf("%d of %d items are distinct", len(seen), len(xs))
-				}
-				p.give(xs)
-				p.pairs(1000)
-			}
-			if n := p.made(); n != 1000 && c.name != "syncPool" {
-				t.Errorf("made %d items for 1000 in use", n)
-			}
-		})
 	}
 }
 

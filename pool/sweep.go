@@ -109,32 +109,23 @@ func (c *core[T]) forget(batches [][]T) {
 	}
 }
 
-// afterFunc is time.AfterFunc.
-type afterFunc func(time.Duration, func()) stopper
-
-// stopper is a *time.Timer.
-type stopper interface {
-	Stop() bool
-	Reset(time.Duration) bool
-}
-
 // A ticker ends the intervals of a pool. Its timer is set again at the start of each sweep, so an interval does
 // not wait for Config.Close, and a goroutine exists only during a sweep.
 type ticker struct {
 	mu      sync.Mutex
-	timer   stopper // nil if there is none
+	timer   *time.Timer // nil if there is none
 	stopped bool
 }
 
 // startTimer starts the intervals if there is an idle time. The timer refers to the core, not to the Pool.
-func (c *core[T]) startTimer(after afterFunc) {
+func (c *core[T]) startTimer() {
 	d := c.cfg.IdleTime
 	if d <= 0 {
 		return
 	}
 	c.timer.mu.Lock()
 	defer c.timer.mu.Unlock()
-	c.timer.timer = after(d, func() {
+	c.timer.timer = time.AfterFunc(d, func() {
 		// Set the timer first, because Close may take long: sweeps may overlap.
 		c.timer.again(d)
 		c.sweep()
