@@ -254,52 +254,6 @@ func TestMaxEjectedIsNeverPassed(t *testing.T) {
 	}
 }
 
-// TestEjectionGrowsAndDecays checks the durations of an endpoint's ejections.
-func TestEjectionGrowsAndDecays(t *testing.T) {
-	k, c := idle(0)
-	o := health.NewOutlierDetector(k, &health.OutlierConfig{
-		ConsecutiveFailures: 1, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 100 * time.Second, MaxEjected: 1,
-	})
-	on := new(target)
-	m := o.Add("pg/a", on)
-	for i, step := range []struct{ wait, want time.Duration }{
-		{0, 30 * time.Second},
-		{10 * time.Second, 60 * time.Second},
-		{0, 90 * time.Second},
-		{29 * time.Second, 100 * time.Second},
-		{0, 100 * time.Second},               // no more count than make a difference
-		{30 * time.Second, 90 * time.Second}, // one less
-		{60 * time.Second, 60 * time.Second}, // two less
-		{time.Hour, 30 * time.Second},        // all
-	} {
-		m.Report(health.Silent, c.advance(step.wait))
-		until, ejected := m.Ejected()
-		if got := time.Duration(until - c.Now()); !ejected || got != step.want {
-			t.Fatalf("ejection %d: %v for %v, want %v", i, ejected, got, step.want)
-		}
-		c.advance(step.want - 1)
-		if next := k.Step(); next != c.Now()+1 {
-			t.Fatalf("the Keeper sleeps until %d, want %d", next, c.Now()+1)
-		}
-		if _, ejected := m.Ejected(); !ejected {
-			t.Fatalf("ejection %d is over too early", i)
-		}
-		c.advance(1)
-		k.Step()
-		if _, ejected := m.Ejected(); ejected {
-			t.Fatalf("ejection %d is not over in time", i)
-		}
-	}
-	told := k.Told()
-	if len(told) != 16 || told[0].Subject != "pg/a" || !told[0].Bad || told[1].Bad ||
-		!strings.Contains(told[0].Cause, "1 failure, the last: silent") || !strings.Contains(told[0].Cause, "30s") {
-		t.Errorf("reported: %v", told)
-	}
-	if on.told.Load() != 16 || k.Transitions.Load() != 16 {
-		t.Errorf("%d calls of the target, %d transitions", on.told.Load(), k.Transitions.Load())
-	}
-}
-
 // TestEjectionEndsWithTheIllness: an endpoint returns before its ejection time is over, and fails
 // again.
 func TestEjectionEndsWithTheIllness(t *testing.T) {
@@ -388,31 +342,6 @@ func TestMaxEjectedIsADecimalFraction(t *testing.T) {
 		if n, _ := o.Ejected(); n != percent {
 			t.Errorf("%d of 100 are ejected, %d may be", n, percent)
 		}
-	}
-}
-
-// TestEarlierEndIsForgotten ejects an endpoint again before the original end of an ejection
-// that was cut short.
-func TestEarlierEndIsForgotten(t *testing.T) {
-	k, c := idle(0)
-	cfg := health.OutlierConfig{ConsecutiveFailures: 1, BaseEjectionTime: 10 * time.Second, MaxEjectionTime: time.Minute, MaxEjected: 1}
-	o := health.NewOutlierDetector(k, &cfg)
-	m := o.Add("a", new(target))
-	m.Report(health.Reset, c.Now())
-	none := cfg
-	none.MaxEjected = 0
-	o.Configure(&none)
-	o.Configure(&cfg)
-	m.Report(health.Reset, c.advance(5*time.Second))
-	c.advance(5 * time.Second)
-	k.Step()
-	if _, ejected := m.Ejected(); !ejected {
-		t.Error("the second ejection ended with the first")
-	}
-	c.advance(15 * time.Second)
-	k.Step()
-	if _, ejected := m.Ejected(); ejected {
-		t.Error("the second ejection does not end")
 	}
 }
 

@@ -60,53 +60,6 @@ func TestChecksOpenHalf(t *testing.T) {
 	}
 }
 
-// TestPassIsBounded: connections that pass an open breaker are limited by its bounds, and
-// neither close nor open it.
-func TestPassIsBounded(t *testing.T) {
-	k, c := idle(0)
-	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
-		FailurePercentage: 1, Window: time.Second, MinVolume: 1, Open: time.Minute, TrialConnections: 1, Connections: 2,
-	})
-	b.Report(0, health.Reset, c.Now())
-	var permits []health.Permit
-	for range 2 {
-		p, r := b.Pass()
-		if r != health.Granted || p.Trial() {
-			t.Fatalf("%v, trial %v", r, p.Trial())
-		}
-		permits = append(permits, p)
-	}
-	if _, r := b.Pass(); r != health.RefusedConnections {
-		t.Errorf("a third of two: %v", r)
-	}
-	for _, p := range permits {
-		b.Reached()
-		b.Report(p, health.OK, c.Now())
-		b.End(true)
-	}
-	if b.State() != health.Open {
-		t.Fatal(b.State())
-	}
-	b.Improved("a client was served")
-	trial, r := b.Pass()
-	if r != health.Granted || !trial.Trial() {
-		t.Errorf("half-open: %v, trial %v", r, trial.Trial())
-	}
-	p, r := b.Pass()
-	if r != health.Granted || p.Trial() {
-		t.Errorf("without trials left: %v, trial %v", r, p.Trial())
-	}
-	b.Report(p, health.Reset, c.Now())
-	if b.State() != health.HalfOpen {
-		t.Errorf("a connection that is no trial makes it %v", b.State())
-	}
-	b.Report(trial, health.OK, c.Now())
-	b.Report(permits[0], health.Reset, c.Now())
-	if b.State() != health.Closed {
-		t.Errorf("a connection that passed it while it was open counts when it is closed: %v", b.State())
-	}
-}
-
 // A witness records the checks that succeed, and counts those that cannot connect.
 type witness struct {
 	target
