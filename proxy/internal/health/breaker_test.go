@@ -167,6 +167,39 @@ func TestOpensOnce(t *testing.T) {
 	}
 }
 
+// TestClosedAgainBeginsAnew: a breaker that closes counts neither earlier failures nor the
+// outcomes of connections that began before.
+func TestClosedAgainBeginsAnew(t *testing.T) {
+	k, c := idle(0)
+	b := health.NewBreaker(k, "pg", nil, &health.BreakerConfig{
+		FailurePercentage: 50, Window: time.Hour, MinVolume: 2, Open: time.Second, TrialConnections: 1,
+	})
+	old, _ := b.Begin()
+	for range 2 {
+		b.Report(0, health.Reset, c.Now())
+	}
+	c.advance(time.Second)
+	k.Step()
+	trial, _ := b.Begin()
+	b.Report(trial, health.OK, c.Now())
+	for range 2 {
+		b.Report(old, health.Reset, c.Now())
+	}
+	fresh, _ := b.Begin()
+	for range 4 {
+		b.Reached()
+	}
+	if b.State() != health.Closed || b.Opened.Load() != 1 {
+		t.Errorf("%v, opened %d times", b.State(), b.Opened.Load())
+	}
+	for range 2 {
+		b.Report(fresh, health.Reset, c.Now())
+	}
+	if b.Opened.Load() != 2 {
+		t.Error("two of four failures do not open it")
+	}
+}
+
 // TestTriedWhenWell: an open breaker is notified, before its time is over, that an endpoint is
 // healthy again.
 func TestTriedWhenWell(t *testing.T) {
