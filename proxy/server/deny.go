@@ -10,7 +10,6 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/limit"
-	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/state"
@@ -215,14 +214,6 @@ func (d *denials) mark() {
 	for _, l := range d.listeners {
 		d.before[l.state] = arrivalsAt(l.state)
 	}
-}
-
-func appendArrivals(list []monitor.Counter, l *router.ListenerState) []monitor.Counter {
-	at := arrivalsAt(l)
-	return append(list,
-		monitor.Counter{Key: l, Message: acceptedLine, Total: at.accepted, Unlogged: true},
-		monitor.Counter{Key: l, Message: deniedLine, Total: at.denied, Unlogged: true},
-	)
 }
 
 const maxLatest = 10

@@ -120,6 +120,9 @@ func (s *Server) TellDrains(in time.Duration) {
 	s.drains.logDrains(s.now() + int64(in))
 }
 
+// Observe looks at the counters as if the time had passed.
+func (s *Server) Observe(in time.Duration) { s.watcher.observe(s.now()+int64(in), false) }
+
 // Former returns how many removed upstreams are remembered.
 func (s *Server) Former() int {
 	s.mu.Lock()

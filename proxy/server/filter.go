@@ -10,7 +10,6 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/filter"
-	"github.com/penstock/penstock/proxy/internal/monitor"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/wasm"
 	"github.com/penstock/penstock/relay"
@@ -113,13 +112,6 @@ func (l *listener) filterStatus(every bool, recent func(any) int64) (list []admi
 
 // unansweredLine is the log line about filters that do not answer.
 const unansweredLine = "a filter has not answered about clients"
-
-func (l *listener) unanswered(list []monitor.Counter) []monitor.Counter {
-	for name, of := range l.ledgers {
-		list = append(list, monitor.Counter{Key: of.Failures, Message: unansweredLine, Kind: "listener", Name: l.cfg.Name, Filter: name, Total: of.Failures.Total()})
-	}
-	return list
-}
 
 func (l *listener) rewrite(cfg *config.Rewrite) *router.Rewrite {
 	if !cfg.Active() {

@@ -140,12 +140,12 @@ const (
 	droppedLine   = "the accept queue overflowed, and clients had to try again"
 )
 
-// watched returns the counters that are logged when they rise. It includes the counters of a
-// removed upstream for as long as the upstream may come back, or refuse clients.
+// watched returns the counters that are logged when they rise, or shown by how much they rose. It includes all counters of
+// a removed listener or upstream for as long as it may come back: a counter that comes back has risen from 0.
 func (w *watcher) watched() []monitor.Counter {
 	list := w.counters[:0]
 	for name, l := range w.listeners {
-		list = l.unanswered(appendArrivals(append(list, refusals("listener", name, l.state.Refusals)), l.state))
+		list = l.appendCounters(list, name)
 	}
 	if !w.closing { // afterwards the descriptors may be closed
 		w.countOverflows()
@@ -154,15 +154,10 @@ func (w *watcher) watched() []monitor.Counter {
 		list = append(list, monitor.Counter{Key: socket, Message: droppedLine, Kind: "listener", Name: socket.owner, Total: socket.overflows.total})
 	}
 	for name, l := range w.removed.listeners {
-		list = append(list, refusals("listener", name, l.state.Refusals))
+		list = l.appendCounters(list, name)
 	}
 	for name, u := range w.upstreams {
-		list = appendCounters(append(list, refusals("upstream", name, u.router.Refusals)), name, u.router)
-		if r := u.router.Refusals; r.Total() > 0 {
-			for reason, n := range r.ByReason(false) {
-				list = append(list, monitor.Counter{Key: refusedFor{r, reason}, Message: refusedLine, Total: n, Unlogged: true})
-			}
-		}
+		list = appendCounters(appendRefusals(list, name, u.router.Refusals), name, u.router)
 	}
 	list = append(w.removedCounters(list), monitor.Counter{Key: w.host, Message: pausedLine, Total: w.host.paused.Load(), Unlogged: true})
 	w.outliers(func(u *upstream) {
@@ -178,6 +173,18 @@ func (w *watcher) watched() []monitor.Counter {
 	return list
 }
 
+func (l *listenerCounts) appendCounters(list []monitor.Counter, name string) []monitor.Counter {
+	at := arrivalsAt(l.state)
+	list = append(list, refusals("listener", name, l.state.Refusals),
+		monitor.Counter{Key: l.state, Message: acceptedLine, Total: at.accepted, Unlogged: true},
+		monitor.Counter{Key: l.state, Message: deniedLine, Total: at.denied, Unlogged: true},
+	)
+	for filter, of := range l.ledgers {
+		list = append(list, monitor.Counter{Key: of.Failures, Message: unansweredLine, Kind: "listener", Name: name, Filter: filter, Total: of.Failures.Total()})
+	}
+	return list
+}
+
 // refusals returns the counter of the refusals of a listener or an upstream.
 func refusals(kind, name string, r *tally.Reasons) monitor.Counter {
 	return monitor.Counter{Key: r, Message: refusedLine, Kind: kind, Name: name, Total: r.Total()}
@@ -187,6 +194,17 @@ func refusals(kind, name string, r *tally.Reasons) monitor.Counter {
 type refusedFor struct {
 	by     *tally.Reasons
 	reason string
+}
+
+// appendRefusals appends the counters of an upstream's refusals: of all, and by reason.
+func appendRefusals(list []monitor.Counter, name string, r *tally.Reasons) []monitor.Counter {
+	list = append(list, refusals("upstream", name, r))
+	if r.Total() > 0 {
+		for reason, n := range r.ByReason(false) {
+			list = append(list, monitor.Counter{Key: refusedFor{r, reason}, Message: refusedLine, Total: n, Unlogged: true})
+		}
+	}
+	return list
 }
 
 func appendCounters(list []monitor.Counter, name string, up *router.Upstream) []monitor.Counter {

@@ -200,3 +200,46 @@ func TestStalledLoopIsLogged(t *testing.T) {
 		<-done
 	})
 }
+
+// TestCountersOfPartsThatComeBack: a listener and an upstream are removed while they have a session, and come back. What they
+// counted before is not counted for the last minute again.
+func TestCountersOfPartsThatComeBack(t *testing.T) {
+	t.Parallel()
+
+	const without = `
+listeners: [{name: other, bind: "127.0.0.1:0", upstream: v}]
+upstreams: [{name: v, endpoints: ["127.0.0.1:1"], health_check: off}]
+`
+	with := fmt.Sprintf(`
+listeners:
+  - {name: l, bind: "127.0.0.1:0", routes: [{match: {source: [127.0.0.1]}, upstream: u, filter: {wasm: f.wasm, preread: 16, on_error: allow}}]}
+upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], queue: {size: 0}, health_check: off}]
+`, speaker(t, "a"))
+	r := start(t, with, "f.wasm", filterModule("1"))
+	fails := func() { // the filter, and the search for an endpoint
+		t.Helper()
+		if by := answeredBy(t, r.At("l"), "t"); by != "" {
+			t.Errorf("a client is served by %q", by)
+		}
+		r.Until("the client is refused", func() bool { return r.Summary().Connections.Active == 1 })
+	}
+	session := client(t, r.At("l"))
+	sends(t, session, "a")
+	hears(t, session, "a")
+	for range 3 {
+		fails()
+	}
+	r.Observe(0)
+	r.Reload(without)
+	r.Observe(2 * time.Minute)
+	r.Reload(with)
+	fails()
+	r.Observe(2 * time.Minute)
+	u := r.Status().Upstreams[0]
+	if by := u.LastMinute.RefusedBy; u.LastMinute.Refused != 1 || len(by) != 1 || by["full"] != 1 {
+		t.Errorf("the upstream has refused %d clients in the last minute, %v", u.LastMinute.Refused, by)
+	}
+	if n := r.Listener("l").Filters[0].FailedLastMinute; n != 1 {
+		t.Errorf("the filter has failed %d times in the last minute, want once", n)
+	}
+}

@@ -194,7 +194,7 @@ func (r *registry) removedCounters(list []monitor.Counter) []monitor.Counter {
 			return true
 		}
 		up, n := gone.router.Value(), len(list)
-		if list = append(list, refusals("upstream", gone.name, gone.refused)); up != nil {
+		if list = appendRefusals(list, gone.name, gone.refused); up != nil {
 			list = appendCounters(list, gone.name, up)
 		}
 		list = append(list[:n], slices.DeleteFunc(list[n:], func(c monitor.Counter) bool { return c.Total == 0 })...)
