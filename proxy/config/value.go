@@ -60,7 +60,7 @@ func (ln *Listener) BindKey(at Bind) string {
 	switch {
 	case at.Address.Network == "unix" && !at.Address.Abstract():
 		at.Address.Name = filepath.Clean(at.Address.Name)
-	case strings.HasSuffix(at.Address.Name, ":0"): // a listener may have several
+	case at.Address.Network == "tcp" && strings.HasSuffix(at.Address.Name, ":0"): // a listener may have several
 		return ln.Name + "#" + fmt.Sprint(slices.Index(ln.Bind, at)) + "#" + at.String()
 	}
 	return at.String()

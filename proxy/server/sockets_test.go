@@ -243,3 +243,14 @@ upstreams: [{name: u, endpoints: [%q]}]`
 		}
 	}
 }
+
+// TestAbstractNameLikeAPort: an abstract socket stays under another listener's name, whatever its own name ends in.
+func TestAbstractNameLikeAPort(t *testing.T) {
+	t.Parallel()
+
+	const text = "listeners: [{name: %s, bind: 'unix:@penstock-%d:0', upstream: u}]\nupstreams: [{name: u, endpoints: [%q], health_check: off}]\n"
+	endpoint := named(t, "u")
+	r := start(t, fmt.Sprintf(text, "a", os.Getpid(), endpoint))
+	r.Reload(fmt.Sprintf(text, "b", os.Getpid(), endpoint))
+	hears(t, dialUnix(t, fmt.Sprintf("@penstock-%d:0", os.Getpid())), "u")
+}
