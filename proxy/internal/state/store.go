@@ -171,8 +171,12 @@ func (s *Store) hold() error {
 
 // setAside moves a corrupt file away, so that the next change does not replace it.
 func (s *Store) setAside(cause error) error {
-	aside := s.path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000Z")
-	p, err := place(s.path)
+	aside, err := filepath.EvalSymlinks(s.path) // it stays in the directory of the file, not of a link
+	aside += ".corrupt-" + time.Now().UTC().Format("20060102T150405.000Z")
+	var p *file.Place
+	if err == nil {
+		p, err = place(s.path)
+	}
 	if err == nil {
 		err = errors.Join(p.Rename(filepath.Base(aside)), p.Close())
 	}

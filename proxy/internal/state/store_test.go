@@ -305,10 +305,11 @@ func TestCorruptFile(t *testing.T) {
 		"denials":         `{"version": 1, "changes": [], "denials": 7}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "penstock.state")
+			path, link := filepath.Join(t.TempDir(), "penstock.state"), filepath.Join(t.TempDir(), "link")
 			must(t, os.WriteFile(path, []byte(text), 0o600))
-			s := open(t, path)
-			if err := s.Corrupt(); !errors.Is(err, state.ErrCorrupt) || !strings.Contains(err.Error(), path+".corrupt-") || len(s.Changes()) != 0 {
+			must(t, os.Symlink(path, link))
+			s := open(t, link)
+			if err := s.Corrupt(); !errors.Is(err, state.ErrCorrupt) || !strings.Contains(err.Error(), "was renamed to "+path+".corrupt-") || len(s.Changes()) != 0 {
 				t.Errorf("%v, %v", err, s.Changes())
 			}
 			aside, _ := filepath.Glob(path + ".corrupt-*")
