@@ -140,7 +140,7 @@ func TestCapabilities(t *testing.T) {
 func TestOwners(t *testing.T) {
 	o := newOwners()
 	o.addStatus(&admin.Status{
-		Listeners: []admin.Listener{{Name: "web", Addresses: []string{"[::]:80"}}, {Name: "own", Addresses: []string{"10.0.0.1:80"}}, {Name: "path", Addresses: []string{"/run/s"}}},
+		Listeners: []admin.Listener{{Name: "web", Addresses: []string{"[::]:80"}}, {Name: "four", Addresses: []string{"0.0.0.0:81"}}, {Name: "six", Addresses: []string{"[::]:81"}}, {Name: "own", Addresses: []string{"10.0.0.1:80"}}, {Name: "path", Addresses: []string{"/run/s"}}},
 		Upstreams: []admin.Upstream{{Name: "shop", Endpoints: []admin.Endpoint{{Name: "a", Address: "10.1.0.1:5432"}}}},
 	})
 	o.addSessions([]admin.Session{{Client: "10.2.0.1:4000", Listener: "web", Upstream: "shop", Endpoint: "10.1.0.1:5432", Name: "a", EndpointLocal: "10.0.0.2:50000"}})
@@ -152,6 +152,8 @@ func TestOwners(t *testing.T) {
 	}{
 		{kerneltrace.Accepted, "10.0.0.2:80", "10.2.0.1:4000", "session 10.2.0.1:4000 of listener web"},
 		{kerneltrace.Accepted, "10.0.0.1:80", "10.2.0.1:4000", "session 10.2.0.1:4000 of listener own"},
+		{kerneltrace.Accepted, "10.0.0.1:81", "10.2.0.1:4000", "session 10.2.0.1:4000 of listener four"},
+		{kerneltrace.Accepted, "[fd00::1]:81", "[fd00::2]:4000", "session [fd00::2]:4000 of listener six"},
 		{kerneltrace.Connected, "10.0.0.2:40000", "10.1.0.1:5432", "endpoint a (10.1.0.1:5432) of shop"},
 		{kerneltrace.Connected, "10.0.0.2:50000", "10.1.0.1:5432", "endpoint a (10.1.0.1:5432) of shop, for 10.2.0.1:4000 of listener web"},
 		{kerneltrace.Connected, "10.0.0.2:40000", "10.1.0.9:5432", "connections to 10.1.0.9:5432"},

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,9 +120,9 @@ func plain(at netip.AddrPort) netip.AddrPort {
 // listener returns the name of the listener at an address, or of the listener at all addresses with that port.
 func (o *owners) listener(at netip.AddrPort) string {
 	at = plain(at)
-	wildcards := []netip.Addr{at.Addr(), netip.IPv6Unspecified()}
+	wildcards := []netip.Addr{at.Addr(), netip.IPv6Unspecified()} // which also stands for both families
 	if at.Addr().Is4() {
-		wildcards = append(wildcards, netip.IPv4Unspecified())
+		wildcards = slices.Insert(wildcards, 1, netip.IPv4Unspecified())
 	}
 	for _, a := range wildcards {
 		if name, ok := o.listeners[netip.AddrPortFrom(a, at.Port())]; ok {
