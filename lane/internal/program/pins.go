@@ -97,8 +97,14 @@ func (p *Program) pinMaps() error {
 	return nil
 }
 
-// links is the pattern of all paths that linkPath returns.
-func (p *Program) links() string { return filepath.Join(p.pin, "link-*") }
+// links returns the paths of all pinned links.
+func (p *Program) links() []string {
+	list, _ := fs.Glob(os.DirFS(p.pin), "link-*") // the only error is a wrong pattern
+	for i, name := range list {
+		list[i] = filepath.Join(p.pin, name)
+	}
+	return list
+}
 
 // linkPath returns where the link of a device is pinned.
 func (p *Program) linkPath(device int, name string) string {
@@ -111,13 +117,12 @@ func (p *Program) Unpin() error {
 	if p.pin == "" {
 		return nil
 	}
-	links, err := filepath.Glob(p.links())
-	errs := []error{err}
+	var errs []error
 	var all []string
 	for _, name := range slices.Backward(mapNames) {
 		all = append(all, filepath.Join(p.pin, name))
 	}
-	for _, path := range append(all, links...) {
+	for _, path := range append(all, p.links()...) {
 		if err := remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
@@ -165,12 +170,8 @@ func (p *Program) tidy() error {
 	if p.pin == "" {
 		return nil
 	}
-	links, err := filepath.Glob(p.links())
-	if err != nil {
-		return err
-	}
 	var gone []string
-	for _, path := range links {
+	for _, path := range p.links() {
 		is, err := p.isGone(path)
 		if err != nil {
 			return fmt.Errorf("pinned link %s: %w", path, err)
@@ -308,7 +309,8 @@ func (p *Program) isWhole() (bool, error) {
 // detach detaches pinned programs from their devices at once. Otherwise the kernel does it some time after
 // their links are unpinned.
 func (p *Program) detach() error {
-	links, err := filepath.Glob(p.links())
+	var err error
+	links := p.links()
 	for i := len(links) - 1; i >= 0 && err == nil; i-- { // the guard last
 		var l link.Link
 		if l, err = link.LoadPinnedLink(links[i], nil); err != nil {
