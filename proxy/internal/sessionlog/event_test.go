@@ -153,11 +153,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
 	}
-	r.Result.First = relay.SideB
-	if e = eventOf(sessionlog.End, &r); e.State() != "SD" {
-		t.Errorf("a reset after the endpoint's end of file that lost the client's bytes is %s", e.State())
-	}
-	r.Result.AToB.Lost = 0 // the endpoint's answer was complete before its reset
+	r.Result.First = relay.SideB // the endpoint's answer was complete before its reset
 	if e = eventOf(sessionlog.End, &r); e.State() != "--" {
 		t.Errorf("a reset after the endpoint's end of file is %s", e.State())
 	}

@@ -40,7 +40,7 @@ func (e *Event) joinedState() string {
 	case relay.ReasonEOF:
 		return "--"
 	case relay.ReasonReset, relay.ReasonError:
-		if culprit == "SD" && e.Result.First == relay.SideB && e.Result.AToB.Lost == 0 { // its answer was complete; HAProxy looks no further
+		if culprit == "SD" && e.Result.First == relay.SideB { // its answer was complete; HAProxy looks no further
 			return "--"
 		}
 		if culprit != "" {

@@ -171,9 +171,10 @@ upstreams:
 	if got := p.readAgain(configuration, ask("alpha.test", "/big", "--limit-rate", "32M", "--output", "-", "--write-out", "%{stderr}%{size_download}")...); len(got) != bigSize {
 		t.Errorf("%d bytes of %d during reloads", len(got), bigSize)
 	}
-	// The size of reads, and so the part that is spliced, depends on the machine.
-	if s := p.stop(); s.Bytes.EndpointToClient.Spliced == 0 || s.Bytes.EndpointToClient.Spliced+s.Bytes.EndpointToClient.Copied < bigSize || s.Connections.Refused != int64(refusals)+1 || s.Lost != 0 {
-		t.Errorf("the summary is %+v, want a file of %d bytes, spliced at least in part, none lost, and %d clients refused", s, bigSize, refusals+1)
+	// The size of reads, and so the part that is spliced, depends on the machine. nginx closes first: what curl then sends is lost, a
+	// closing alert of TLS in each session.
+	if s := p.stop(); s.Bytes.EndpointToClient.Spliced == 0 || s.Bytes.EndpointToClient.Spliced+s.Bytes.EndpointToClient.Copied < bigSize || s.Connections.Refused != int64(refusals)+1 || s.Lost > 64*s.Connections.Accepted {
+		t.Errorf("the summary is %+v, want a file of %d bytes, spliced at least in part, none of it lost, and %d clients refused", s, bigSize, refusals+1)
 	}
 }
 
