@@ -171,3 +171,28 @@ func TestMetricsOfReports(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 }
+
+// TestFallbackServes: the metrics say of an upstream with a fallback whether that fallback, or the fallback's own, takes clients.
+func TestFallbackServes(t *testing.T) {
+	t.Parallel()
+
+	dead, well := sockets.Refusing(t), named(t, "a")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: far}]
+upstreams:
+  - {name: far, endpoints: [%q], fallback: {upstream: near}}
+  - {name: near, endpoints: [%[1]q], fallback: {upstream: last}}
+  - {name: last, endpoints: [%[2]q]}
+  - {name: vain, endpoints: [%[2]q], fallback: {upstream: dead}}
+  - {name: dead, endpoints: [%[1]q], health_check: {type: tcp, interval: 20ms, fall: 1}}`, dead, well))
+	r.Until("the fallbacks are known to serve or not", func() bool {
+		got := make(map[string]string)
+		for _, u := range r.sampled().Upstreams {
+			got[u.Name] = "none"
+			if u.FallbackServes != nil {
+				got[u.Name] = fmt.Sprint(*u.FallbackServes)
+			}
+		}
+		return fmt.Sprint(got) == "map[dead:none far:true last:none near:true vain:false]"
+	})
+}

@@ -340,6 +340,11 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 		r.describeUpstream(u, &m.Upstream)
 	} else {
 		m.Refused, m.Seconds = u.router.Refusals.Every(), u.router.Limited()
+		for f := u.snapshot.Fallback; f != nil; f = f.Fallback {
+			set := f.Set()
+			serves := set != nil && set.Status().Room || m.FallbackServes != nil && *m.FallbackServes
+			m.FallbackServes = &serves
+		}
 		for _, e := range u.order {
 			p := r.endpoint(e, u.cfg)
 			m.Active += p.Active

@@ -544,6 +544,11 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.int(e.cached("state", string(state)), u.States[state])
 		}
 	}},
+	{gauge("penstock_upstream_fallback_serves", "1 if the upstream's fallback, or its own fallback, has a usable endpoint with room; no series without a fallback upstream.", "upstream"), func(e *encoder, u *Upstream) {
+		if u.FallbackServes != nil {
+			e.bool("", *u.FallbackServes)
+		}
+	}},
 	{gauge("penstock_upstream_breaker_state", "1 for the circuit breaker's state: closed, open or half-open.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		if u.Breaker == "" {
 			return

@@ -376,7 +376,7 @@ func full() *Sample {
 			},
 		}},
 		Upstreams: []Upstream{{
-			Tally: counts, Refused: []tally.Count{{Of: "full", N: 1}}, States: map[admin.State]int64{admin.Up: 2},
+			Tally: counts, Refused: []tally.Count{{Of: "full", N: 1}}, States: map[admin.State]int64{admin.Up: 2}, FallbackServes: new(bool),
 			Upstream: admin.Upstream{
 				Name: "shop", Breaker: "half-open", Opened: 1, Most: 4, MostConnecting: 2, Connections: 3, Connecting: 1, Bytes: bytes,
 				LocalFaults: map[string]int64{"too many open files": 1},

@@ -169,6 +169,8 @@ type Upstream struct {
 	Tally   tally.Counts
 	Seconds [verdict.Kinds]float64 // its sessions' time by verdict
 	States  map[admin.State]int64  // number of endpoints
+	// FallbackServes says that the fallback, or its own fallback, takes clients; nil: there is no fallback upstream.
+	FallbackServes *bool
 }
 
 // An Endpoint is the status of an endpoint, with counters that the status does not have.
