@@ -476,7 +476,9 @@ func (s *Driven) Limits() *Limits { return s.limits }
 func (s *Driven) Result() Result {
 	res := Result{Reason: s.reason, AToB: s.ab.flow(), BToA: s.ba.flow(), Waits: s.waits()}
 	if s.is(carried) {
-		res.AToB.Carried, res.BToA.Carried, _ = s.offer().carrier.Progress()
+		o := s.offer()
+		res.Reason = o.reason
+		res.AToB.Carried, res.BToA.Carried, _ = o.carrier.Progress()
 	}
 	switch {
 	case s.a.is(lastWay):

@@ -273,6 +273,33 @@ func TestLaneEnds(t *testing.T) {
 	isReset(t, last)
 }
 
+// TestLaneDrainCounts: the log counts each session in the lane once that a drain resets, however many steps come before the lane has
+// reset it.
+func TestLaneDrainCounts(t *testing.T) {
+	t.Parallel()
+
+	if !laned(t) {
+		return
+	}
+	of := func(endpoint string) string {
+		return strings.Replace(laneConfig(endpoint, "lane: auto"), "health_check: off", "health_check: off, drain_timeout: 1s", 1)
+	}
+	r := start(t, of(sockets.Server(t, sockets.Echo)))
+	const sessions = 16
+	var clients []net.Conn
+	for range sessions {
+		clients = append(clients, client(t, r.At("l")))
+	}
+	r.Until("all have left", func() bool {
+		for _, c := range clients {
+			echoes(t, c, "there and back")
+		}
+		return r.Status().Lane.Active == sessions
+	})
+	r.Reload(of(sockets.Server(t, sockets.Echo)))
+	r.Logs(`msg="sessions were reset"`, fmt.Sprintf("sessions=%d ", sessions))
+}
+
 // TestLaneStays: sessions of which something has to be looked at stay in user space, and are counted by the reason.
 func TestLaneStays(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
 )
 
 // A clientScan visits all places for clients of a worker, a few in each turn of its loop. A client keeps its place, so none
@@ -56,14 +57,15 @@ func (w *worker) scanSomeClients() {
 // time.
 type Match func(l *Listening, b Binding) bool
 
-// CutMatching ends the sessions that match; their results have the cause. Clients that are not joined yet are left alone:
+// CutMatching ends the sessions that match; their results have the cause. A session in the lane that is being reset already
+// does not count again. Clients that are not joined yet are left alone:
 // [Search.Reached] may still refuse them. CutMatching looks at all present sessions, a few in each turn of a loop, and then
 // returns how many it has cut. Any goroutine but the loops' may call it.
 func (g *Group) CutMatching(match Match, cause error) int {
 	var cut atomic.Int64
 	g.cutMirrorsMatching(match)
 	g.scanClients(func(_ *worker, n *conn) {
-		if n.state == joined && match(n.ref.serving.socket, n.binding()) {
+		if n.state == joined && n.result().Reason == relay.ReasonNone && match(n.ref.serving.socket, n.binding()) {
 			cut.Add(1)
 			n.driven().Cut(cause)
 		}
