@@ -96,10 +96,10 @@ func (w *worker) recordUnjoined(c *Client) {
 	r.Resume(w.loop.Now())
 	r.Ended = w.loop.Now()
 	if c.phase == responding || c.phase == lingering {
-		r.Result.BToA.Copied = int64(len(c.step.Bytes) - len(c.rest))
+		r.Result.BToA.Copied, r.Result.BToA.Lost = int64(len(c.step.Bytes)-len(c.rest)), c.untaken()
 	}
 	switch {
-	case c.phase == lingering && r.Outcome != record.Refused: // the client has the response
+	case c.phase == lingering && r.Outcome != record.Refused && r.Result.BToA.Lost == 0: // the client has the response
 		r.Outcome = record.Responded
 	case r.Outcome == record.Joined: // the client has not taken the response in time
 		r.Outcome = record.Left

@@ -1,13 +1,18 @@
 package worker_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/must"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -128,6 +133,33 @@ func TestRecordsOfOthers(t *testing.T) {
 	got = r.recorded(t, 3)[2]
 	if got.Outcome != record.Left || got.Queued == 0 {
 		t.Errorf("left: %+v", got)
+	}
+}
+
+// TestRecordOfUnreadResponse: what a client has not read of its response when its time is over is lost, though the socket had taken all,
+// and the client counts as one that has left.
+func TestRecordOfUnreadResponse(t *testing.T) {
+	t.Parallel()
+
+	r, pass := clocked(t, responding(make([]byte, 60_000), 7*time.Second), nil)
+	r.records = true
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		stop := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1) })
+		return errors.Join(err, stop)
+	}}
+	c := must.Get(d.Dial(r.addr.Network(), r.addr.String()))(t)
+	defer c.Close()
+	fd, came := sockets.FD(t, c.(*net.TCPConn)), 0
+	eventually(t, func() bool {
+		r.Turn()
+		came = must.Get(sys.FIONREAD(fd))(t)
+		return came > 0
+	})
+	pass(8 * time.Second)
+	came = must.Get(sys.FIONREAD(fd))(t)
+	got := r.recorded(t, 1)[0]
+	if f := got.Result.BToA; got.Outcome != record.Left || f.Copied != 60_000 || f.Lost < int64(60_000-came) || f.Lost >= 60_000 {
+		t.Errorf("%v, %+v, and %d bytes have come, of which the last may not be acknowledged", got.Outcome, f, came)
 	}
 }
 

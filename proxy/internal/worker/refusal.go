@@ -278,6 +278,20 @@ func (w *worker) respondOn(c *Client) {
 	w.discard(c)
 }
 
+// untaken returns how many bytes of the response the client has not acknowledged, although it had its time. It is 0 once the
+// client has ended or reset: then an acknowledgement may be on its way.
+func (c *Client) untaken() int64 {
+	state, err := sys.TCPState(c.fd)
+	if err != nil || state != sys.TCP_ESTABLISHED && state != sys.TCP_FIN_WAIT1 {
+		return 0
+	}
+	n, err := sys.SIOCOUTQ(c.fd)
+	if err == nil && state == sys.TCP_FIN_WAIT1 {
+		n-- // the FIN
+	}
+	return int64(max(n, 0))
+}
+
 // discards is how many reads one turn makes to throw away a client's bytes.
 const discards = 4
 
