@@ -585,3 +585,27 @@ func TestAnAddressOfSeveral(t *testing.T) {
 		}
 	}
 }
+
+// TestAddedEndpointsInACircle: two endpoints that were added by hand lead to listeners, and a reload would let each lead to the
+// upstream of the other one. The later one ends.
+func TestAddedEndpointsInACircle(t *testing.T) {
+	t.Parallel()
+
+	const text = `
+listeners: [{name: a, bind: "127.0.0.1:%s", upstream: %s}, {name: b, bind: "127.0.0.1:%s", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}, {name: v, endpoints: [%[4]q], health_check: off}, {name: w, endpoints: [%[4]q], health_check: off}]`
+	a, b, endpoint := sockets.Port(t), sockets.Port(t), named(t, "served")
+	r := startWith(t, few, fmt.Sprintf(text, a, "w", b, endpoint))
+	for _, add := range [][2]string{{"v", b}, {"u", a}} {
+		_, err := r.ChangeEndpoint(&admin.EndpointChange{What: admin.EndpointAdd, Upstream: add[0], Endpoint: "127.0.0.1:" + add[1], Weight: 1}, "test")
+		must(t, err)
+	}
+	r.Reload(fmt.Sprintf(text, a, "v", b, endpoint))
+	r.Logs(`msg="a change by hand ended"`, "endpoint u/127.0.0.1:"+a, "connections would go in a circle")
+	if left := r.live(); len(left) != 1 || !strings.Contains(left[0], "v/127.0.0.1:"+b) {
+		t.Errorf("changes that go on: %q", left)
+	}
+	for range 4 {
+		servedBy(t, "127.0.0.1:"+a, "served")
+	}
+}

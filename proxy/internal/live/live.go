@@ -110,13 +110,13 @@ func (s Set) Under(cfg *config.Config) (left Set, ended []Ended) {
 	if len(s.list) == 0 {
 		return s, nil
 	}
-	u := under{cfg: cfg, upstreams: make(map[string]*config.Upstream, len(cfg.Upstreams)), added: make(map[state.Key]bool)}
+	u := under{cfg: cfg, upstreams: make(map[string]*config.Upstream, len(cfg.Upstreams)), refused: make(map[state.Key]string)}
 	for _, up := range cfg.Upstreams {
 		u.upstreams[up.Name] = up
 	}
 	for i := range s.list { // comes first, because other changes stand on added endpoints
-		if c := &s.list[i]; c.Kind == state.EndpointAdded && u.admits(c) == "" {
-			u.added[endpointOf(c)] = true
+		if c := &s.list[i]; c.Kind == state.EndpointAdded {
+			u.refused[endpointOf(c)] = u.admits(c)
 		}
 	}
 	left = s.filter(func(c *state.Change) bool {
@@ -135,16 +135,16 @@ func endpointOf(c *state.Change) state.Key {
 
 // under says which changes go on under a configuration.
 type under struct {
-	cfg       *config.Config
+	cfg       *config.Config // with the endpoints that were added by hand and go on
 	upstreams map[string]*config.Upstream
-	added     map[state.Key]bool // endpoints that were added by hand and go on
+	refused   map[state.Key]string // why endpoints that were added by hand do not go on; "": they do
 }
 
 // ends returns why a change ends; "": it goes on.
 func (u *under) ends(c *state.Change) string {
 	switch c.Kind {
 	case state.EndpointAdded:
-		return u.admits(c)
+		return u.refused[endpointOf(c)]
 	case state.EndpointRemoved, state.EndpointState, state.EndpointWeight:
 		return u.endpoint(c)
 	case state.ListenerDrained:
@@ -168,7 +168,7 @@ func differs(stands, now string) string {
 
 const noUpstream = "the configuration no longer has the upstream"
 
-// admits returns why an endpoint that was added cannot stay; "": it can.
+// admits returns why an endpoint that was added cannot stay; "": it can, and is taken into account for later ones.
 func (u *under) admits(c *state.Change) string {
 	up := u.upstreams[c.Upstream]
 	if up == nil {
@@ -186,6 +186,16 @@ func (u *under) admits(c *state.Change) string {
 	if err := u.cfg.Admit(c.Upstream, &e); err != nil {
 		return err.Error()
 	}
+	with := *u.cfg
+	with.Upstreams = slices.Clone(with.Upstreams)
+	for i, of := range with.Upstreams {
+		if of.Name == c.Upstream {
+			up := *of
+			up.Endpoints = append(slices.Clip(up.Endpoints), e)
+			with.Upstreams[i] = &up
+		}
+	}
+	u.cfg = &with
 	return ""
 }
 
@@ -194,9 +204,10 @@ func (u *under) endpoint(c *state.Change) string {
 	switch {
 	case up == nil:
 		return noUpstream
-	case c.Line == "" && u.added[endpointOf(c)]: // it stands on an endpoint that was added by hand
-		return ""
-	case c.Line == "":
+	case c.Line == "": // it stands on an endpoint that was added by hand
+		if why, added := u.refused[endpointOf(c)]; added && why == "" {
+			return ""
+		}
 		return "the endpoint is no longer one that was added by hand"
 	case up.Discover == nil:
 		return fileEndpoint(c, up)
