@@ -23,7 +23,7 @@ type CheckerConfig struct {
 	// Concurrent limits the probes in progress, each with a goroutine and, usually, a descriptor; 0
 	// means 4096. Probes of healthy endpoints are over almost at once, but a probe that times out
 	// takes a place for its whole Timeout. If more probes are due they wait in the order in which
-	// they became due, and all endpoints are probed less often; see CheckerStats.Lag.
+	// they became due, and all endpoints are probed less often.
 	Concurrent int
 
 	// Seed makes the phases and the jitter of this Checker differ from other Checkers; 0 means a
@@ -82,22 +82,11 @@ type Checker struct {
 	ended      sync.WaitGroup
 
 	mu        sync.Mutex
-	checks    int
+	running   int // probes in progress
 	unhealthy int   // unhealthy checks
 	first     int64 // earliest time of the first probe of the next endpoint
 	queue     checkQueue
 	asleep    int64 // time until which the goroutine of run sleeps; awake if it does not
-	stats     CheckerStats
-}
-
-// CheckerStats are the counters of a [Checker].
-type CheckerStats struct {
-	Checks  int           // endpoints that are watched
-	Running int           // probes in progress
-	Probes  int64         // probes begun
-	Failed  int64         // probes that failed
-	Spared  int64         // probes that this machine could not make; they are no evidence
-	Lag     time.Duration // delay of the last probe's start after its due time
 }
 
 // NewChecker returns a Checker that watches nothing, and must be closed. The Scheduler gives it the clock, and must outlive
@@ -123,15 +112,6 @@ func (c *Checker) Close() {
 	c.ended.Wait()
 }
 
-// Stats returns the present counters.
-func (c *Checker) Stats() CheckerStats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.stats
-	s.Checks = c.checks
-	return s
-}
-
 // firstEvery is the time between first probes that do not wait for their phase.
 const firstEvery = 5 * time.Millisecond
 
@@ -141,7 +121,6 @@ func (c *Checker) Watch(name string, t Target, cfg *CheckConfig) *Check {
 	ch := &Check{checker: c, name: name, target: t, at: -1}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.checks++
 	now := c.scheduler.cfg.Now()
 	ch.configure(cfg, now)
 	if c.first = max(c.first, now); ch.due > c.first {
@@ -171,13 +150,11 @@ func (c *Checker) moved(ch *Check) {
 func (c *Checker) step(now int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.queue) > 0 && c.queue[0].due <= now && c.stats.Running < c.concurrent {
-		ch := heap.Pop(&c.queue).(*Check)
-		c.stats.Lag = time.Duration(now - ch.due)
-		c.begin(ch, now)
+	for len(c.queue) > 0 && c.queue[0].due <= now && c.running < c.concurrent {
+		c.begin(heap.Pop(&c.queue).(*Check), now)
 	}
 	c.asleep = never // a new check or the end of a probe wakes it
-	if len(c.queue) > 0 && c.stats.Running < c.concurrent {
+	if len(c.queue) > 0 && c.running < c.concurrent {
 		c.asleep = c.queue[0].due
 	}
 	return c.asleep
@@ -185,8 +162,7 @@ func (c *Checker) step(now int64) int64 {
 
 // begin starts a probe. The Checker is locked.
 func (c *Checker) begin(ch *Check, now int64) {
-	c.stats.Running++
-	c.stats.Probes++
+	c.running++
 	cfg := ch.cfg
 	ctx, cancel := context.WithTimeout(c.ctx, cfg.Timeout)
 	ch.cancel, ch.began = cancel, now
@@ -200,7 +176,7 @@ func (c *Checker) begin(ch *Check, now int64) {
 func (c *Checker) finish(ch *Check, cfg *CheckConfig, began int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.stats.Running--
+	c.running--
 	ch.cancel = nil
 	if c.ctx.Err() != nil {
 		return
@@ -256,7 +232,7 @@ type Check struct {
 	at      int                // index in the queue; -1 while it is probed
 	cancel  context.CancelFunc // of its probe, if one is running
 	stopped bool
-	status  CheckStatus
+	err     error // of the last probe
 	damper  damper
 
 	no, barred bool // the last answer was no; the target was notified that it is barred
@@ -268,30 +244,24 @@ type Check struct {
 
 // CheckStatus is the status of an endpoint that is watched.
 type CheckStatus struct {
-	Healthy bool
-	// Standby says that it is not Healthy because it answers as a standby does.
+	// Standby says that it is not healthy because it answers as a standby does.
 	Standby bool
-	// Streak is the number of probes in a row that contradict Healthy. Rise successes make an endpoint Healthy.
+	// Streak is the number of probes in a row that contradict its health. Rise successes make an endpoint healthy.
 	Streak, Rise int
-	// Since is the time of the last reported change of Healthy or Standby, by the Scheduler's clock.
+	// Since is the time of the last reported change of its health or of Standby, by the Scheduler's clock.
 	Since int64
-	// Probes counts the probes that ended, Failed the probes that failed by the endpoint's fault,
-	// Transitions the changes of Healthy.
-	Probes, Failed, Transitions int64
-	// Last is the end of the last probe, and Took its duration. Err is nil if it succeeded.
-	Last int64
-	Took time.Duration
-	Err  error
+	// Err is the error of the last probe; nil: it succeeded, or there was none.
+	Err error
 }
 
 // Status returns the endpoint's status.
 func (ch *Check) Status() CheckStatus {
 	ch.checker.mu.Lock()
 	defer ch.checker.mu.Unlock()
-	s := ch.status
-	s.Healthy, s.Streak, s.Rise = !ch.verdict.unhealthy, ch.verdict.streak, max(ch.cfg.Rise, 1)
-	s.Standby, s.Since = ch.verdict.unhealthy && ch.standby, ch.damper.last().Time
-	return s
+	return CheckStatus{
+		Standby: ch.verdict.unhealthy && ch.standby, Streak: ch.verdict.streak, Rise: max(ch.cfg.Rise, 1),
+		Since: ch.damper.last().Time, Err: ch.err,
+	}
 }
 
 // Configure replaces the configuration. Results so far stay; the phase stays if the interval does.
@@ -327,7 +297,6 @@ func (ch *Check) Stop() {
 		return
 	}
 	ch.stopped = true
-	c.checks--
 	if ch.at >= 0 {
 		heap.Remove(&c.queue, ch.at)
 	}
@@ -369,24 +338,15 @@ func (ch *Check) Hurry(now int64) {
 // found records the result of a probe made under cfg, and schedules the next one. The Checker
 // is locked.
 func (ch *Check) found(cfg *CheckConfig, err error, began, now int64) {
-	s := &ch.status
-	s.Probes++
-	s.Last, s.Took, s.Err = now, time.Duration(now-began), err
-	switch {
-	case ownFault(err):
-		ch.checker.stats.Spared++
+	if ch.err = err; ownFault(err) {
 		ch.schedule(began, now)
 		return
-	case err != nil:
-		s.Failed++
-		ch.checker.stats.Failed++
 	}
 	ch.observe(cfg, err, began)
 	first := !ch.verdict.known
 	changed, before := ch.verdict.take(err == nil, cfg.Rise, cfg.Fall), ch.standby
 	ch.hear(cfg, err)
 	if changed {
-		s.Transitions++
 		if ch.checker.unhealthy++; !ch.verdict.unhealthy {
 			ch.checker.unhealthy -= 2
 		}

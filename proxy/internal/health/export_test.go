@@ -89,3 +89,17 @@ type Blame = blame
 func (b *blame) Note(from Source)         { b.note(from) }
 func (b *blame) Worst() (Source, float64) { return b.worst() }
 func (b *blame) Forget()                  { b.forget() }
+
+// Left returns how many checks wait for their time, and how many are probed.
+func (c *Checker) Left() (queued, running int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue), c.running
+}
+
+// Healthy reports what the probes so far say.
+func (ch *Check) Healthy() bool {
+	ch.checker.mu.Lock()
+	defer ch.checker.mu.Unlock()
+	return !ch.verdict.unhealthy
+}
