@@ -259,7 +259,7 @@ func (s *Server) swapLimits(c *change) {
 	for _, l := range c.listeners {
 		l.listener.limit()
 	}
-	s.connectRate.Set(float64(c.cfg.Limits.PerSecond), 0)
+	s.connectRate.Set(float64(c.cfg.Limits.PerSecond))
 	s.group.SetMaxConnections(s.options.MostConnections(c.cfg))
 }
 

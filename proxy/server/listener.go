@@ -363,7 +363,7 @@ func (lm *listenerManager) commit(name string, n *nextListener) {
 	l.now.Enforce()
 	l.buckets.set(&limits.Bandwidth)
 	if limitsSources(l.cfg) {
-		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond), 0)
+		l.sources.Set(int(limits.PerSource), float64(limits.PerSourcePerSecond))
 		_ = l.sources.SetPrefix(limits.SourcePrefix[0], limits.SourcePrefix[1], lm.now()) // the loader has checked the range
 	}
 	lm.listeners[name] = l

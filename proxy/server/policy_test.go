@@ -101,7 +101,10 @@ upstreams:
 `, named(t, "a"))
 	r := start(t, text)
 	lc, l, uc, v := r.InForce("l", "u")
-	equal(t, "limits.per_second", l.Process.PerSecond(), 1234)
+	for range 1234 {
+		l.Process.Spend(1)
+	}
+	equal(t, "limits.per_second", l.Process.Until(1).Round(10*time.Microsecond), 810*time.Microsecond)
 	equal(t, "lifetime_jitter", l.Limits.LifetimeJitter, 0.25)
 	equal(t, "idle", l.Limits.IdleTimeout, 61*time.Second)
 	equal(t, "half_close", l.Limits.HalfCloseTimeout, 62*time.Second)

@@ -82,7 +82,7 @@ type Checker struct {
 	ended      sync.WaitGroup
 
 	mu        sync.Mutex
-	running   int // probes in progress
+	running   int   // probes in progress
 	unhealthy int   // unhealthy checks
 	first     int64 // earliest time of the first probe of the next endpoint
 	queue     checkQueue

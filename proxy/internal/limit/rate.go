@@ -22,29 +22,20 @@ type Rate struct {
 // An interval is a rate expressed as times.
 type interval struct {
 	each int64 // nanoseconds from one connection to the next
-	slip int64 // how far ahead of its time a connection may come: burst-1 connections
-	rate float64
+	slip int64 // how far ahead of its time a connection may come
 }
 
-// Set changes the rate to perSecond connections a second; 0 or less means no limit. burst is how many connections may
-// come at once after a pause, at least 1; 0 means the connections of one second. What was used of the old rate counts
-// in the new one.
-func (r *Rate) Set(perSecond float64, burst int) { r.pace.Store(newInterval(perSecond, burst)) }
+// Set changes the rate to perSecond connections a second; 0 or less means no limit. The connections of one second, at
+// least one, may come at once after a pause. What was used of the old rate counts in the new one.
+func (r *Rate) Set(perSecond float64) { r.pace.Store(newInterval(perSecond)) }
 
 // newInterval returns nil for no limit.
-func newInterval(perSecond float64, burst int) *interval {
+func newInterval(perSecond float64) *interval {
 	if !(perSecond > 0) || perSecond > 1e9 {
 		return nil
 	}
-	if burst <= 0 {
-		burst = max(int(perSecond), 1)
-	}
-	each := min(1e9/perSecond, math.MaxInt64/4)
-	return &interval{
-		each: max(int64(each), 1),
-		slip: int64(min(each*float64(burst-1), math.MaxInt64/4)),
-		rate: perSecond,
-	}
+	each, burst := min(1e9/perSecond, math.MaxInt64/4), max(int(perSecond), 1)
+	return &interval{each: max(int64(each), 1), slip: int64(min(each*float64(burst-1), math.MaxInt64/4))}
 }
 
 // early returns how long before its time a connection would come now, 0 if it may come.
@@ -53,23 +44,6 @@ func (p *interval) early(due, now int64) time.Duration {
 		return 0
 	}
 	return time.Duration(max(due-p.slip-now, 0))
-}
-
-// Take counts a connection that comes now, and reports whether it may come. If it may not, it is not counted.
-func (r *Rate) Take(now int64) bool {
-	p := r.pace.Load()
-	if p == nil {
-		return true
-	}
-	for {
-		due := r.due.Load()
-		if p.early(due, now) > 0 {
-			return false
-		}
-		if r.due.CompareAndSwap(due, max(due, now)+p.each) {
-			return true
-		}
-	}
 }
 
 // Spend counts a connection that has come, even if the limit did not allow it; later connections wait longer then. It
@@ -87,7 +61,7 @@ func (r *Rate) Spend(now int64) {
 	}
 }
 
-// GiveBack undoes a Spend or Take: the connection does not count. If the rate was not used up in the meantime, this
+// GiveBack undoes a Spend: the connection does not count. If the rate was not used up in the meantime, this
 // makes no difference for later connections.
 func (r *Rate) GiveBack(now int64) {
 	p := r.pace.Load()
@@ -102,13 +76,5 @@ func (r *Rate) GiveBack(now int64) {
 	}
 }
 
-// Until returns how long Take would fail from now on, 0 if it would succeed now.
+// Until returns how long the limit allows no connection from now on, 0 if it allows one now.
 func (r *Rate) Until(now int64) time.Duration { return r.pace.Load().early(r.due.Load(), now) }
-
-// PerSecond returns the rate, 0 without a limit.
-func (r *Rate) PerSecond() float64 {
-	if p := r.pace.Load(); p != nil {
-		return p.rate
-	}
-	return 0
-}

@@ -30,10 +30,8 @@ var ErrConfig = errors.New("invalid limit configuration")
 type SourcesConfig struct {
 	// Connections is how many connections a source may have at once, 0 for no limit.
 	Connections int
-	// PerSecond is how many connections of a source may come per second, 0 for no limit. Burst is how many may come
-	// at once after a pause; 0 means the connections of one second.
+	// PerSecond is how many connections of a source may come per second, 0 for no limit. See [Rate.Set].
 	PerSecond float64
-	Burst     int
 	// PrefixV4 and PrefixV6 are the number of bits that the addresses of one source share. Defaults: 32, 64.
 	PrefixV4, PrefixV6 int
 	// Entries limits the table: it is how many sources are remembered, with 56 bytes each, and a fifth more because
@@ -83,13 +81,13 @@ func NewSources(cfg SourcesConfig) (*Sources, error) {
 	for i := range s.stripes {
 		s.stripes[i].free = none
 	}
-	s.Set(cfg.Connections, cfg.PerSecond, cfg.Burst)
+	s.Set(cfg.Connections, cfg.PerSecond)
 	return s, nil
 }
 
 // Set changes the limits of sources. Connections beyond a lower limit stay.
-func (s *Sources) Set(connections int, perSecond float64, burst int) {
-	s.rules.Store(&rules{connections: max(connections, 0), pace: newInterval(perSecond, burst)})
+func (s *Sources) Set(connections int, perSecond float64) {
+	s.rules.Store(&rules{connections: max(connections, 0), pace: newInterval(perSecond)})
 }
 
 // Admit counts a connection of a source, or returns why it is refused: [ErrSourceConnections], [ErrSourceRate],
@@ -184,12 +182,10 @@ func keyOf(src source.Source) key {
 	return key{hi: binary.BigEndian.Uint64(b[:8]), lo: binary.BigEndian.Uint64(b[8:])}
 }
 
-// SourcesStats describes a table, and has its counters.
+// SourcesStats describes a table.
 type SourcesStats struct {
-	Sources     int   // remembered now
-	Connections int   // of all sources
-	Forgotten   int64 // sources that made room for others while a part of their rate was still used
-	Refused     int64 // connections refused with ErrSources
+	Sources     int // remembered now
+	Connections int // of all sources
 }
 
 // Stats goes through the table.
@@ -200,8 +196,6 @@ func (s *Sources) Stats() (sum SourcesStats) {
 		s.mu.Lock()
 		sum.Sources += len(s.entries)
 		sum.Connections += s.live
-		sum.Forgotten += s.stats[0]
-		sum.Refused += s.stats[1]
 		s.mu.Unlock()
 	}
 	return sum
@@ -347,7 +341,6 @@ type shard struct {
 	entries []record  // never shrinks
 	idle    [2]int32  // first and last of the list
 	live    int       // connections
-	stats   [2]int64  // forgotten, refused
 	_       [128]byte // its own cache lines
 }
 
@@ -370,7 +363,6 @@ func (s *shard) admit(k key, r *rules, now int64) (int32, error) {
 	defer s.mu.Unlock()
 	i := s.place(k, now, s.most)
 	if i == none {
-		s.stats[1]++
 		return none, ErrSources
 	}
 	e := &s.entries[i]
@@ -444,7 +436,7 @@ func (s *shard) place(k key, now int64, limit int) (i int32) {
 		return none
 	default:
 		i = s.idle[0]
-		s.forget(i, now)
+		s.forget(i)
 	}
 	head := s.chain(k.hash)
 	s.entries[i] = record{key: k, due: now, next: *head}
@@ -454,10 +446,7 @@ func (s *shard) place(k key, now int64, limit int) (i int32) {
 }
 
 // forget removes an idle source from the table.
-func (s *shard) forget(i int32, now int64) {
-	if s.entries[i].due > now {
-		s.stats[0]++
-	}
+func (s *shard) forget(i int32) {
 	s.unlist(i)
 	at := s.chain(s.entries[i].key.hash)
 	for *at != i {

@@ -94,20 +94,20 @@ func TestSourcesConnections(t *testing.T) {
 	s.Leave(six)
 	admit("10.0.0.9", nil)
 	admit("2001:db8:0:1::3", nil)
-	s.Set(3, 0, 0)
+	s.Set(3, 0)
 	admit("10.0.0.1", nil)
 	admit("10.0.0.1", limit.ErrSourceConnections)
 	if e, err := s.Admit(source.Source{}, 1); err != source.ErrUnknown || e != limit.Entry(0) {
 		t.Errorf("a client without a source: %v, %v", e, err)
 	}
 	s.Leave(limit.Entry(0))
-	if st := s.Stats(); st.Sources != 4 || st.Connections != 7 || st.Refused != 0 {
+	if st := s.Stats(); st.Sources != 4 || st.Connections != 7 {
 		t.Errorf("%+v", st)
 	}
 }
 
 func TestSourcesRate(t *testing.T) {
-	s := sources(t, limit.SourcesConfig{PerSecond: 10, Burst: 2})
+	s := sources(t, limit.SourcesConfig{PerSecond: 2})
 	a, b := any4(1), any4(2)
 	now := int64(1e9)
 	take := func(addr source.Source, want error) {
@@ -122,10 +122,10 @@ func TestSourcesRate(t *testing.T) {
 	take(a, nil)
 	take(a, limit.ErrSourceRate)
 	take(b, nil)
-	now += 100e6
+	now += 500e6
 	take(a, nil)
 	take(a, limit.ErrSourceRate)
-	s.Set(0, 0, 0)
+	s.Set(0, 0)
 	take(a, nil)
 }
 
@@ -145,7 +145,7 @@ func TestSourcesFlood(t *testing.T) {
 	if race.Enabled {
 		flood /= 10
 	}
-	s := sources(t, limit.SourcesConfig{Connections: 1, PerSecond: 1, Burst: 1, Entries: entries})
+	s := sources(t, limit.SourcesConfig{Connections: 1, PerSecond: 1, Entries: entries})
 	stays := make([]limit.Entry, 1000)
 	for i := range stays {
 		var err error
@@ -179,7 +179,7 @@ func TestSourcesFlood(t *testing.T) {
 		t.Errorf("so many sources took %d bytes", grown)
 	}
 	st := s.Stats()
-	if st.Sources > entries*8/5 || st.Sources < entries || st.Connections != len(stays) || int(st.Forgotten) < flood-2*entries {
+	if st.Sources > entries*8/5 || st.Sources < entries || st.Connections != len(stays) {
 		t.Errorf("%+v", st)
 	}
 	for i := range stays {
@@ -209,8 +209,8 @@ func TestSourcesFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if refused == 0 || len(all) > 64*11 || s.Stats().Refused != int64(refused) {
-		t.Fatalf("%d admitted, %d refused, %+v", len(all), refused, s.Stats())
+	if refused == 0 || len(all) > 64*11 {
+		t.Fatalf("%d admitted, %d refused", len(all), refused)
 	}
 	for _, e := range all {
 		s.Leave(e)
@@ -432,7 +432,7 @@ func TestPrefixChangesRates(t *testing.T) {
 		}
 		return n
 	}
-	s := sources(t, limit.SourcesConfig{PerSecond: 1, Burst: 5})
+	s := sources(t, limit.SourcesConfig{PerSecond: 5})
 	e, err := s.Admit(a, now)
 	must(t, err)
 	s.Leave(e)
@@ -452,8 +452,8 @@ func TestPrefixChangesRates(t *testing.T) {
 		t.Errorf("%d are admitted of an address that may have used all", n)
 	}
 	must(t, s.SetPrefix(24, 64, now)) // together they have used 15, of which 5 is the most
-	if n := newcomers(s, c, now+4e9); n != 4 {
-		t.Errorf("%d are admitted after 4 s, want 4", n)
+	if n := newcomers(s, c, now+8e8); n != 4 {
+		t.Errorf("%d are admitted after 0.8 s, want 4", n)
 	}
 }
 

@@ -261,7 +261,7 @@ func (a *admission) Released(token admissionToken) {
 // Limit sets how many clients may come in at once and per second; 0 means no limit.
 func (state *ListenerState) Limit(connections int64, perSecond float64) {
 	state.Connections.Set(connections)
-	state.Rate.Set(perSecond, 0)
+	state.Rate.Set(perSecond)
 	state.queue.next() // there may be room now for clients beyond the limit before
 }
 

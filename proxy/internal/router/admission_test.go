@@ -31,8 +31,8 @@ type limited struct {
 
 func newLimited(t *testing.T, cfg limit.SourcesConfig, access limit.Access) *limited {
 	l := &limited{t: t, door: router.NewListenerState("", nil), process: new(limit.Rate), clock: 1e9}
-	l.process.Set(1, 2)
-	l.door.Rate.Set(1, 2)
+	l.process.Set(2)
+	l.door.Rate.Set(2)
 	l.door.Connections.Set(2)
 	var err error
 	cfg.Entries = 64
@@ -88,10 +88,10 @@ func TestRefusedClientsUseNothing(t *testing.T) {
 	}{
 		"deny":                             {access: deny, want: limit.ErrDenied},
 		"allow":                            {access: allow, want: limit.ErrDenied},
-		"deny, with limits of each source": {cfg: limit.SourcesConfig{Connections: 1, PerSecond: 1, Burst: 1}, access: deny, want: limit.ErrDenied},
+		"deny, with limits of each source": {cfg: limit.SourcesConfig{Connections: 1, PerSecond: 1}, access: deny, want: limit.ErrDenied},
 		"per_source":                       {cfg: limit.SourcesConfig{Connections: 1}, comes: 1, want: limit.ErrSourceConnections},
-		"per_source before its rate":       {cfg: limit.SourcesConfig{Connections: 1, PerSecond: 1, Burst: 2}, comes: 1, want: limit.ErrSourceConnections},
-		"per_source_per_second":            {cfg: limit.SourcesConfig{PerSecond: 1, Burst: 1}, comes: 1, want: limit.ErrSourceRate},
+		"per_source before its rate":       {cfg: limit.SourcesConfig{Connections: 1, PerSecond: 2}, comes: 1, want: limit.ErrSourceConnections},
+		"per_source_per_second":            {cfg: limit.SourcesConfig{PerSecond: 1}, comes: 1, want: limit.ErrSourceRate},
 	} {
 		for _, withHeader := range []bool{false, true} {
 			l := newLimited(t, x.cfg, x.access)
@@ -119,9 +119,9 @@ func TestRefusedClientsUseNothing(t *testing.T) {
 				} else {
 					in = append(in, c)
 				}
-				l.sources.Set(0, 0, 0)
+				l.sources.Set(0, 0)
 			}
-			if got, want := l.used(), (used{time.Second, time.Second, 2, l.sources.Stats().Connections}); got != want {
+			if got, want := l.used(), (used{time.Second / 2, time.Second / 2, 2, l.sources.Stats().Connections}); got != want {
 				t.Errorf("%s: after two that are served %+v is used up, want %+v", name, got, want)
 			}
 			for _, c := range in {
@@ -406,7 +406,7 @@ func TestSourcesAreCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rate, err := limit.NewSources(limit.SourcesConfig{PerSecond: 1, Burst: 1, Entries: 64})
+			rate, err := limit.NewSources(limit.SourcesConfig{PerSecond: 1, Entries: 64})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -233,10 +233,10 @@ func TestTimesThatChange(t *testing.T) {
 // of all listeners, and its places, to others.
 func TestUnknownSpendsNothing(t *testing.T) {
 	rate := new(limit.Rate)
-	rate.Set(1, 1)
+	rate.Set(1)
 	r := newRig(t, 1, router.SnapshotConfig{}, func(lc *router.ListenerConfig) { lc.Process = rate })
 	door := r.listener.Config().State
-	door.Rate.Set(1, 1)
+	door.Rate.Set(1)
 	door.Connections.Set(1)
 	admitter := r.listener.Service().Admitter
 	for range 1000 {
