@@ -151,44 +151,6 @@ func TestEPIPE(t *testing.T) {
 	}
 }
 
-// TestECONNRESET: bytes that the kernel took before the reset count as written, though
-// the peer never reads them. The writer cannot know more.
-func TestECONNRESET(t *testing.T) {
-	onBoth(t, func(t *testing.T, open func(net.Conn) *vecio.Writer, flush func(*vecio.Writer) error) {
-		a, b := sockets.TCPPair(t)
-		w := open(a)
-		var back count
-		must.Do(t, w.Own([]byte("hello"), &back), flush(w))
-		must.Do(t, b.SetLinger(0), b.Close())
-		raw := must.Get(a.SyscallConn())(t)
-		must.Do(t, raw.Control(func(fd uintptr) { // the reset is here
-			for {
-				state, err := sys.TCPState(int(fd))
-				if err != nil || state == sys.TCP_CLOSE {
-					return
-				}
-			}
-		}))
-		must.Do(t, w.Own([]byte("x"), &back), w.Own(make([]byte, 5000), &back))
-		if failed := failure(t, w, flush(w), syscall.ECONNRESET, back.n, 3); failed.Piece != 1 || failed.Written != 5 || failed.Offset != 0 || failed.Pieces != 3 {
-			t.Errorf("%+v", failed)
-		}
-	})
-}
-
-// TestEINVAL: an eventfd takes eight bytes or nothing.
-func TestEINVAL(t *testing.T) {
-	fd := must.Get(sys.Eventfd())(t)
-	defer sys.Close(fd)
-	w := must.Get(vecio.NewSocket(fd, &vecio.Config{CopyBelow: -1}))(t)
-	var back count
-	must.Do(t, w.Own(make([]byte, 8), &back), w.Flush())
-	must.Do(t, w.Own([]byte("four"), &back))
-	if failed := failure(t, w, w.Flush(), syscall.EINVAL, back.n, 2); failed.Op != "writev" || failed.Piece != 1 || failed.Written != 8 {
-		t.Errorf("%+v", failed)
-	}
-}
-
 // datagrams are two sockets of datagrams.
 func datagrams(t *testing.T) (a *net.UnixConn, b *net.UnixConn) {
 	t.Helper()

@@ -32,9 +32,6 @@ func NewScripted(s Script, cfg *Config) (*Writer, error) {
 	return w, nil
 }
 
-// View is a hook for the tests of the three rules.
-var View = view
-
 // KeptBy returns the references that an idle pool's array keeps: the number of headers in
 // the queue and of views in the vector, up to their capacity, that are not nil.
 func KeptBy() (headers, views int) {

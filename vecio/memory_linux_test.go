@@ -16,7 +16,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 	"weak"
 
@@ -144,29 +143,6 @@ func TestAllocsBlocked(t *testing.T) {
 	}
 }
 
-// TestAdaptiveAllocatesNothing, corks included.
-func TestAdaptiveAllocatesNothing(t *testing.T) {
-	skipRace(t)
-	client, server := maxsegPair(t)
-	piece, sink := random(3000), make([]byte, 6000)
-	for name, w := range map[string]*vecio.Writer{
-		"conn":   newWriter(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour}),
-		"socket": newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour}),
-	} {
-		round := func() {
-			must.Do(t, w.Append(piece), w.Append(piece), w.End())
-			must.Get(io.ReadFull(server, sink))(t)
-		}
-		round()
-		if n := testing.AllocsPerRun(100, round); n != 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
-		if w.Stats().Corked == 0 {
-			t.Errorf("%s: never corked", name)
-		}
-	}
-}
-
 // TestNothingKeepsAPayload: after a flush, a failure, Close and Reset no pool and no
 // writer refers to any piece.
 func TestNothingKeepsAPayload(t *testing.T) {
@@ -279,33 +255,6 @@ func TestIdleHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestNothingKeptBySliding: a queue that is never empty moves its arrays down, and leaves
-// nothing behind.
-func TestNothingKeptBySliding(t *testing.T) {
-	w := must.Get(vecio.NewScripted(func(views [][]byte) (int, error) {
-		if len(views) < 40 {
-			return 0, syscall.EAGAIN
-		}
-		return len(views[0]) * (len(views) - 30), nil
-	}, &vecio.Config{CopyBelow: -1, High: 1 << 20}))(t)
-	var back count
-	for range 1000 {
-		for range 20 {
-			must.Do(t, w.Own(make([]byte, 10), &back))
-		}
-		if err := w.Flush(); err != vecio.ErrBlocked {
-			t.Fatal(err)
-		}
-	}
-	if back.n < 19_900 || back.n == 20_000 {
-		t.Fatalf("%d of 20,000 pieces are back", back.n)
-	}
-	must.Do(t, w.Reset(io.Discard))
-	if headers, views := vecio.KeptBy(); headers+views != 0 {
-		t.Errorf("the pools keep %d headers and %d views", headers, views)
-	}
-}
-
 // TestRuleLiveMemory: while pieces are pending, and while a call has views of them,
 // nothing but the writer keeps them alive: neither pieces nor strings are collected, nor
 // do they move.
@@ -367,45 +316,6 @@ func grow(depth int) byte {
 		room[depth%256] = grow(depth - 1)
 	}
 	return room[depth%256]
-}
-
-// TestRuleLength: no view is longer than its slice, whatever capacity is behind it, nor
-// reaches back before it, however a call ends in the midst of pieces.
-func TestRuleLength(t *testing.T) {
-	backing := bytes.Repeat([]byte("#"), 100<<10)
-	const n, apart = 300, 300 // with something between any two
-	end := func(i int) int { return i*apart + 1 + i%(apart-1) }
-	inside := func(p []byte) bool {
-		at := int(uintptr(unsafe.Pointer(unsafe.SliceData(p))) - uintptr(unsafe.Pointer(unsafe.SliceData(backing))))
-		return at >= 0 && at < n*apart && at+len(p) <= end(at/apart)
-	}
-	step := 0
-	w := must.Get(vecio.NewScripted(func(views [][]byte) (int, error) {
-		for _, v := range views {
-			if len(v) == 0 || !inside(v) {
-				t.Fatalf("a view of %d bytes that is in no piece", len(v))
-			}
-		}
-		step++
-		return min(step%97+1, len(bytes.Join(views, nil))), nil
-	}, &vecio.Config{CopyBelow: -1}))(t)
-	total := int64(0)
-	for i := range n {
-		p := backing[i*apart : end(i)] // whose capacity goes to the end
-		must.Do(t, w.Append(p))
-		total += int64(len(p))
-	}
-	must.Do(t, w.Flush())
-	if w.Stats().Written != total {
-		t.Errorf("%d bytes written of %d", w.Stats().Written, total)
-	}
-	var v sys.Iovec
-	for _, p := range [][]byte{backing, backing[:1], backing[5:10:10], make([]byte, 7, 100)} {
-		vecio.View(&v, p)
-		if v.Base != &p[0] || int(v.Len) != len(p) {
-			t.Errorf("a view of %d bytes of a slice of %d", v.Len, len(p))
-		}
-	}
 }
 
 // TestRuleNoReuse: neither an owned piece nor a buffer of ours is given to another user

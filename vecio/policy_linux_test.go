@@ -372,25 +372,6 @@ func TestAClosedConnectionHasNothingToUncork(t *testing.T) {
 	wantCork(t, other, true)
 }
 
-// TestBlockedUncorks: a writer that never waits, given up while the kernel takes
-// nothing.
-func TestBlockedUncorks(t *testing.T) {
-	client, _ := maxsegPair(t)
-	w := newSocket(t, client, &vecio.Config{Policy: vecio.Adaptive, Bound: time.Hour, High: 64 << 20})
-	piece := random(1 << 20)
-	for w.Pending() == 0 {
-		must.Do(t, w.Append(piece)) // each is more than a segment
-	}
-	wantCork(t, client, true)
-	if err := w.Flush(); err != vecio.ErrBlocked {
-		t.Errorf("got %v, want ErrBlocked", err)
-	}
-	if err := w.Close(); err == nil {
-		t.Error("Close does not report the pending bytes")
-	}
-	wantCork(t, client, false)
-}
-
 // maxsegPair needs no rights: both ends request small segments.
 func maxsegPair(t *testing.T) (client, server *net.TCPConn) {
 	t.Helper()
