@@ -38,22 +38,15 @@ type finalized struct {
 }
 
 var finalizedPool = sync.Pool{New: func() any {
-	f, err := makeFinalized()
+	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
 	if err != nil {
 		return nil
 	}
+	sys.SetPipeSize(r, 1<<20)
+	f := &finalized{r: r, w: w}
 	runtime.SetFinalizer(f, (*finalized).close)
 	return f
 }}
-
-func makeFinalized() (*finalized, error) {
-	r, w, err := sys.Pipe2(sys.O_CLOEXEC | sys.O_NONBLOCK)
-	if err != nil {
-		return nil, err
-	}
-	sys.SetPipeSize(r, 1<<20)
-	return &finalized{r: r, w: w}, nil
-}
 
 func (f *finalized) close() {
 	sys.Close(f.r)
@@ -84,26 +77,18 @@ func poolOp(b *testing.B, pl *pipe.Pool) func() {
 
 func finalizedOp() { putFinalized(getFinalized()) }
 
-func resizedOp() {
-	f, err := makeFinalized()
-	if err != nil {
-		panic(err)
-	}
-	f.close()
-}
-
 // pipeOps are the ways of having a pipe for a moment.
 func pipeOps(b *testing.B) (ops []paired.Contestant, fns []func()) {
 	pl := newPool(b, nil)
-	fns = []func(){poolOp(b, pl), madePipe, resizedOp, finalizedOp}
-	for i, name := range []string{"Pool", "Make", "Make1MiB", "SyncPool"} {
+	fns = []func(){poolOp(b, pl), madePipe, finalizedOp}
+	for i, name := range []string{"Pool", "Make", "SyncPool"} {
 		ops = append(ops, paired.Timed(name, fns[i]))
 	}
 	return ops, fns
 }
 
-// BenchmarkSplicePipe has a pipe for a moment: from the pool, made and closed
-// (bare, and of 1 MiB as Go makes them), and by Go's own design. Paired compares
+// BenchmarkSplicePipe has a pipe for a moment: from the pool, made and closed, and by
+// Go's own design. Paired compares
 // them, by rounds that alternate.
 func BenchmarkSplicePipe(b *testing.B) {
 	ops, fns := pipeOps(b)

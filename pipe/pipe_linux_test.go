@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -307,59 +306,9 @@ func TestClose(t *testing.T) {
 	wantErr(t, n, err, syscall.EBADF)
 }
 
-func TestNoAllocations(t *testing.T) {
-	p := open(t, 0)
-	far, _, src := tcp(t)
-	_, _, dst := tcp(t)
-	b := []byte("hello")
-	allocs := testing.AllocsPerRun(100, func() {
-		far.Write(b)
-		for n := 0; n < len(b); n, _ = sys.FIONREAD(src) {
-		}
-		if n, err := p.Fill(src, 5); n != 5 || err != nil {
-			t.Fatal(n, err)
-		}
-		if _, err := p.Fill(src, 5); err != pipe.ErrNotEmpty {
-			t.Fatal(err)
-		}
-		if n, err := p.Drain(dst, 5); n != 5 || err != nil {
-			t.Fatal(n, err)
-		}
-		if _, err := p.Fill(src, 5); err != syscall.EAGAIN {
-			t.Fatal(err)
-		}
-	})
-	if allocs != 0 {
-		t.Fatalf("%v allocations per round, want none", allocs)
-	}
-}
-
 // TestZeroPipe: a Pipe that Open has not made owns no descriptor, least of all 0.
 func TestZeroPipe(t *testing.T) {
 	must.Is(t, new(pipe.Pipe).Close(), os.ErrClosed)
-}
-
-// TestTee: a copy has the bytes of the first pipe, in their order behind others; they stay there.
-func TestTee(t *testing.T) {
-	from, to := open(t, 0), open(t, 0)
-	w, near := sockets.TCPPair(t)
-	in := random(50_000)
-	must.Get(w.Write(in))(t)
-	if n, err := to.Write([]byte("before ")); n != 7 || err != nil || to.Len() != 7 {
-		t.Fatalf("write: %d, %v; holds %d", n, err, to.Len())
-	}
-	var first, second []byte
-	for len(first) < len(in) {
-		n := must.Get(from.Fill(sockets.FD(t, near), len(in)))(t)
-		held := to.Len()
-		if m, err := from.Tee(to, n); m != n || err != nil || from.Len() != n || to.Len() != held+n {
-			t.Fatalf("tee of %d: %d, %v; %d and %d held", n, m, err, from.Len(), to.Len())
-		}
-		first, second = append(first, take(t, from)...), append(second, take(t, to)...)
-	}
-	if !bytes.Equal(first, in) || !bytes.Equal(second, append([]byte("before "), in...)) {
-		t.Errorf("%d and %d bytes of %d, or others", len(first), len(second), len(in))
-	}
 }
 
 // take reads all that a pipe holds.
@@ -542,20 +491,6 @@ func TestLine(t *testing.T) {
 	} {
 		if got := c.limits.Line(c.budget); got != c.want {
 			t.Errorf("%s: %d pages, want %d", c.name, got, c.want)
-		}
-	}
-}
-
-func TestSizes(t *testing.T) {
-	for max, want := range map[int][]int{
-		1 << 20:   {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20},
-		64 << 10:  {64 << 10},
-		16 << 10:  {16 << 10},
-		4 << 10:   {4 << 10},
-		300 << 10: {64 << 10, 128 << 10, 256 << 10},
-	} {
-		if got := pipe.NewLimits(max, 0, 0, 100, false).Sizes(); !slices.Equal(got, want) {
-			t.Errorf("pipe-max-size %d: %v, want %v", max, got, want)
 		}
 	}
 }

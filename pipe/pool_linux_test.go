@@ -170,17 +170,6 @@ func TestPoolForgotten(t *testing.T) {
 	})
 }
 
-func TestPoolNoAllocations(t *testing.T) {
-	pl := newPool(t, nil)
-	pl.Put(get(t, pl, 0))
-	if a := testing.AllocsPerRun(1000, func() {
-		p := must.Get(pl.Get(0))(t)
-		pl.Put(p)
-	}); a != 0 {
-		t.Fatalf("Get and Put cost %v allocations", a)
-	}
-}
-
 func TestPoolIdleTime(t *testing.T) {
 	pl := newPool(t, &pipe.Config{IdleTime: 5 * time.Millisecond})
 	pl.Put(get(t, pl, 0))
