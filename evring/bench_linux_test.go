@@ -26,18 +26,12 @@ func events(n int) [][]byte {
 }
 
 // BenchmarkEvents passes events of 8 bytes to a consumer on another thread that sleeps
-// when it has none: through rings, by batches of 64 and one by one; by an eventfd
-// written for each event, which carries no payload and may be read for many at once;
-// through a channel with as many places; through a pipe, one write for each event and
-// one for 64. Figures are per event, see [paired.Run].
+// when it has none: through rings, by batches of 64; through a channel with as many
+// places; through a pipe, 64 with each write. Figures are per event, see [paired.Run].
 func BenchmarkEvents(b *testing.B) {
 	paired.Run(b, 2*time.Millisecond,
-		ringEvents(b, "ring", evring.Single, batch, 0),
-		ringEvents(b, "ringmulti", evring.Multi, batch, 0),
-		ringEvents(b, "ring1by1", evring.Single, 1, 0),
-		ringEvents(b, "ringmulti1by1", evring.Multi, 1, 0),
-		eventfdEvents(b), channelEvents(),
-		pipeEvents(b, "pipe", 1), pipeEvents(b, "pipe64", batch))
+		ringEvents(b, "ring", evring.Single), ringEvents(b, "ringmulti", evring.Multi),
+		channelEvents(), pipeEvents(b))
 }
 
 // BenchmarkTurns measures the cost of a ring alone: one goroutine pushes 64 events and
@@ -123,8 +117,8 @@ func onThread(consume func(n int)) func(n int) {
 	}
 }
 
-func ringEvents(b *testing.B, name string, p evring.Producers, batch, size int) paired.Contestant {
-	r := newRing(b, &evring.Config{Producers: p, SlotSize: size})
+func ringEvents(b *testing.B, name string, p evring.Producers) paired.Contestant {
+	r := newRing(b, &evring.Config{Producers: p})
 	poll := newPoll(b, r.Eventfd())
 	in := events(batch)
 	return paired.Contestant{Name: name, Run: across(func(n int) {
@@ -155,26 +149,6 @@ func newEventfd(b *testing.B) int {
 	return fd
 }
 
-func eventfdEvents(b *testing.B) paired.Contestant {
-	fd := newEventfd(b)
-	poll := newPoll(b, fd)
-	return paired.Contestant{Name: "eventfd", Run: across(func(n int) {
-		one := binary.NativeEndian.AppendUint64(nil, 1)
-		for range n {
-			sys.Write(fd, one)
-		}
-	}, onThread(func(n int) {
-		var buf [8]byte
-		for n > 0 {
-			if k, _ := sys.Read(fd, buf[:]); k == 0 {
-				poll.wait(1000)
-				continue
-			}
-			n -= int(binary.NativeEndian.Uint64(buf[:]))
-		}
-	}))}
-}
-
 func channelEvents() paired.Contestant {
 	c := make(chan [8]byte, evring.DefaultSlots)
 	return paired.Contestant{Name: "channel", Run: across(func(n int) {
@@ -191,14 +165,14 @@ func channelEvents() paired.Contestant {
 
 // pipeEvents uses the runtime's poller, and a pipe that holds as many events as the
 // ring does: 64 KiB.
-func pipeEvents(b *testing.B, name string, batch int) paired.Contestant {
+func pipeEvents(b *testing.B) paired.Contestant {
 	r, w, err := os.Pipe()
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { r.Close(); w.Close() })
 	in := make([]byte, 8*batch)
-	return paired.Contestant{Name: name, Run: across(func(n int) {
+	return paired.Contestant{Name: "pipe64", Run: across(func(n int) {
 		for n > 0 {
 			k, _ := w.Write(in[:8*min(n, batch)])
 			n -= k / 8
@@ -214,18 +188,11 @@ func pipeEvents(b *testing.B, name string, batch int) paired.Contestant {
 
 // BenchmarkLatency is the time from before an event of 8 bytes is given until a consumer
 // that slept has it. The event goes through a ring, or by an eventfd that is written for
-// each, on which an epoll instance waits on a thread of the consumer's own. For
-// comparison it goes through a channel and a pipe, between goroutines. "et" are those
-// whose epoll is edge-triggered, so that the eventfd is never read; with the others both
-// read it. Between two events the producer waits for as long as the consumer may take to
-// go back to sleep. A round is 16 events each, its figure their median.
+// each, on which an epoll instance waits on a thread of the consumer's own. Between two
+// events the producer waits for as long as the consumer may take to go back to sleep. A
+// round is 16 events each, its figure their median.
 func BenchmarkLatency(b *testing.B) {
-	paired.Run(b, 0,
-		ringLatency(b, "ring", evring.Multi, sys.EPOLLIN),
-		eventfdLatency(b, "eventfd", sys.EPOLLIN),
-		ringLatency(b, "ringet", evring.Multi, sys.EPOLLIN|sys.EPOLLET),
-		eventfdLatency(b, "eventfdet", sys.EPOLLIN|sys.EPOLLET),
-		channelLatency(), pipeLatency(b))
+	paired.Run(b, 0, ringLatency(b), eventfdLatency(b))
 }
 
 // arrivals has the times at which a consumer got its events.
@@ -266,66 +233,37 @@ func (a *arrivals) time(give func()) float64 {
 	return float64(a.at.Load() - int64(start))
 }
 
-func ringLatency(b *testing.B, name string, p evring.Producers, mask uint32) paired.Contestant {
-	r := newRing(b, &evring.Config{Producers: p})
-	poll := newPollOf(b, r.Eventfd(), mask)
+func ringLatency(b *testing.B) paired.Contestant {
+	r := newRing(b, nil)
+	poll := newPoll(b, r.Eventfd())
 	e := make([]byte, 8)
-	return oneWay(name, func() { r.Push(e) }, func(n int, got func()) {
+	return oneWay("ring", func() { r.Push(e) }, func(n int, got func()) {
 		onThread(func(n int) {
 			for n > 0 {
 				k, _ := r.Drain(0, func([]byte) { got() })
 				if n -= k; k == 0 {
-					mayBlock := r.Sleep()
-					readable := mayBlock && poll.wait(1000)
-					r.Awake(readable && mask&sys.EPOLLET == 0)
+					sleep(r, poll, 1000)
 				}
 			}
 		})(n)
 	})
 }
 
-func eventfdLatency(b *testing.B, name string, mask uint32) paired.Contestant {
+func eventfdLatency(b *testing.B) paired.Contestant {
 	fd := newEventfd(b)
-	poll := newPollOf(b, fd, mask)
+	poll := newPoll(b, fd)
 	one := [8]byte{1}
 	var count [8]byte
-	return oneWay(name, func() { sys.Write(fd, one[:]) }, func(n int, got func()) {
+	return oneWay("eventfd", func() { sys.Write(fd, one[:]) }, func(n int, got func()) {
 		onThread(func(n int) {
 			for n > 0 {
 				if !poll.wait(1000) {
 					continue
 				}
-				if mask&sys.EPOLLET == 0 {
-					sys.Read(fd, count[:])
-				}
+				sys.Read(fd, count[:])
 				got()
 				n--
 			}
 		})(n)
-	})
-}
-
-func channelLatency() paired.Contestant {
-	c := make(chan [8]byte, evring.DefaultSlots)
-	return oneWay("channel", func() { c <- [8]byte{} }, func(n int, got func()) {
-		for range n {
-			<-c
-			got()
-		}
-	})
-}
-
-func pipeLatency(b *testing.B) paired.Contestant {
-	r, w, err := os.Pipe()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { r.Close(); w.Close() })
-	in, out := make([]byte, 8), make([]byte, 8)
-	return oneWay("pipe", func() { w.Write(in) }, func(n int, got func()) {
-		for range n {
-			r.Read(out)
-			got()
-		}
 	})
 }
