@@ -1,30 +1,5 @@
 package evring
 
-import "runtime"
-
-// ErrEmpty is the error of Pop where no event is ready.
-var ErrEmpty = errEmpty
-
-// Pop moves the oldest event into buf and returns its length. ErrEmpty: none is ready;
-// ErrTooLong: buf is shorter than the event, which stays; otherwise that of Err. A buf of
-// EventSize bytes is always long enough.
-//
-// An event that a producer has claimed and not published yet is not ready, and neither are
-// those behind it. If that producer dies, a Multi ring stays like this for ever: it fills up,
-// and nothing spins.
-func (r *Ring) Pop(buf []byte) (int, error) {
-	if r.slots == 0 {
-		return 0, ErrClosed
-	}
-	head := r.memory.head().Load()
-	n, err := r.copyOut(head, buf)
-	if err == nil {
-		r.free(head + 1)
-	}
-	runtime.KeepAlive(r)
-	return n, err
-}
-
 // Memfd returns the number of the memory's descriptor. It is the Ring's, until Close.
 func (r *Ring) Memfd() int { return r.number(r.memfd) }
 

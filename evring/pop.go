@@ -1,11 +1,6 @@
 package evring
 
-import (
-	"errors"
-	"runtime"
-)
-
-var errEmpty = errors.New("penstock: evring: no event is ready")
+import "runtime"
 
 // Drain calls f with each event in turn, at most max of them, or one lap if max is not positive, and returns
 // how many. An event is a private copy, valid until f returns. Producers get the slots when Drain returns, or f
@@ -25,8 +20,8 @@ func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 		runtime.KeepAlive(r)
 	}()
 	for n < max {
-		length, err := r.copyOut(head+uint64(n), r.scratch)
-		if err != nil {
+		length, ready := r.copyOut(head + uint64(n))
+		if !ready {
 			return n, r.Err()
 		}
 		n++ // the event counts, whatever f does
@@ -35,27 +30,27 @@ func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 	return n, nil
 }
 
-// copyOut copies the event at a position into buf, if it is ready. It reads the word once; a later change of
+// copyOut copies the event at a position into scratch, if it is ready. It reads the word once; a later change of
 // the word, or of the event during the copy, damages only this event.
-func (r *Ring) copyOut(pos uint64, buf []byte) (int, error) {
-	if err := r.Err(); err != nil {
-		return 0, err
+func (r *Ring) copyOut(pos uint64) (length int, ready bool) {
+	if r.Err() != nil {
+		return 0, false
 	}
 	at := r.offset(pos)
 	word := r.memory.word64(at).Load()
-	lap, length := uint32(word>>32), int(uint32(word))
+	lap := uint32(word >> 32)
 	switch want := r.lap(pos); {
 	case lap == want-1:
-		return 0, errEmpty
+		return 0, false
 	case lap != want:
-		return 0, r.fail(stateLap)
+		_ = r.fail(stateLap)
+		return 0, false
 	case uint32(word) > uint32(r.EventSize()):
-		return 0, r.fail(stateLength)
-	case length > len(buf):
-		return 0, ErrTooLong
+		_ = r.fail(stateLength)
+		return 0, false
 	}
 	r.follow()
-	return copy(buf, r.memory[at+wordSize:][:length]), nil
+	return copy(r.scratch, r.memory[at+wordSize:][:uint32(word)]), true
 }
 
 // free gives producers the slots before a position.

@@ -122,15 +122,8 @@ func TestLengths(t *testing.T) {
 	if n, err := r.PushBatch([][]byte{nil, long}); n != 2 || err != nil {
 		t.Errorf("pushed %d, %v", n, err)
 	}
-	if n, err := r.Pop(nil); n != 0 || err != nil {
-		t.Errorf("popped %d, %v; want the empty event", n, err)
-	}
-	if _, err := r.Pop(make([]byte, len(long)-1)); err != evring.ErrTooLong {
-		t.Errorf("pop into a short buffer: %v, want ErrTooLong", err)
-	}
-	buf := make([]byte, len(long))
-	if n, err := r.Pop(buf); err != nil || !bytes.Equal(buf[:n], long) {
-		t.Errorf("popped %q, %v", buf[:n], err)
+	if got := drained(t, r); got != " "+string(long)+" " {
+		t.Errorf("drained %q, want the empty event and the long one", got)
 	}
 }
 
@@ -159,14 +152,13 @@ func TestAllocs(t *testing.T) {
 	}
 	r := newRing(t, nil)
 	poll := newPoll(t, r.Eventfd())
-	in, buf := events(8), make([]byte, r.EventSize())
+	in := events(8)
 	count := 0
 	add := func([]byte) { count++ }
 	if n := testing.AllocsPerRun(100, func() {
 		sleepNow := r.Sleep()
 		r.Push(in[0])
 		r.Awake(sleepNow && poll.wait(0))
-		r.Pop(buf)
 		r.PushBatch(in)
 		r.Drain(0, add)
 	}); n != 0 {
@@ -186,7 +178,7 @@ func TestWakeOnlyWhenAsleep(t *testing.T) {
 	if poll.wait(0) || r.Sleep() {
 		t.Fatal("woken, or asleep, with an event in the ring")
 	}
-	r.Pop(nil)
+	drained(t, r)
 	if !r.Sleep() {
 		t.Fatal("no sleep in an empty ring")
 	}
@@ -235,7 +227,7 @@ func TestEdgeTriggered(t *testing.T) {
 			t.Fatalf("sleep %d was not woken", i)
 		}
 		r.Awake(false)
-		r.Pop(nil)
+		drained(t, r)
 	}
 }
 
@@ -257,8 +249,8 @@ func TestClose(t *testing.T) {
 		must.Do(t, r.Close())
 		wg.Wait()
 		runtime.GC() // no unmapping yet
-		if _, err := r.Pop(nil); err != evring.ErrClosed {
-			t.Fatalf("pop: %v, want ErrClosed", err)
+		if _, err := r.Drain(0, nil); err != evring.ErrClosed {
+			t.Fatalf("drain: %v, want ErrClosed", err)
 		}
 		r.Wake(1) // as one does that is late
 		if _, _, err := r.Files(); !errors.Is(err, evring.ErrClosed) {
@@ -305,7 +297,7 @@ type claim struct {
 	published bool
 }
 
-// TestModel: in any order of claims, publications, pops and drains, with many producers
+// TestModel: in any order of claims, publications, drains, with many producers
 // anywhere in their pushes, the consumer gets the published events up to the first claim
 // that is not published, in order. A push is refused only if there is no place.
 func TestModel(t *testing.T) {
@@ -325,7 +317,6 @@ func checkModel(t *rapid.T, p evring.Producers) {
 		"push":    m.push,
 		"claim":   m.claim,
 		"publish": m.publish,
-		"pop":     m.pop,
 		"drain":   m.drain,
 		"sleep":   m.sleep,
 	})
@@ -411,22 +402,6 @@ func (m *model) publish(t *rapid.T) {
 	c := rapid.SampledFrom(pending).Draw(t, "claim")
 	m.ring.Publish(c.pos, c.events)
 	c.published = true
-}
-
-func (m *model) pop(t *rapid.T) {
-	buf := make([]byte, m.ring.EventSize())
-	n, err := m.ring.Pop(buf)
-	want, ok := m.first()
-	if !ok {
-		if err != evring.ErrEmpty {
-			t.Fatalf("pop: %v, want ErrEmpty", err)
-		}
-		return
-	}
-	if err != nil || !bytes.Equal(buf[:n], want) {
-		t.Fatalf("pop: %v, %v; want %v", buf[:n], err, want)
-	}
-	m.drop()
 }
 
 func (m *model) drain(t *rapid.T) {
