@@ -3,7 +3,6 @@ package arena_test
 import (
 	"bytes"
 	"testing"
-	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -90,13 +89,6 @@ func TestRingMisuse(t *testing.T) {
 	}
 	if r.Len() != 10 {
 		t.Errorf("%d bytes", r.Len())
-	}
-}
-
-// TestRingSize: a ring is eight bytes.
-func TestRingSize(t *testing.T) {
-	if n := unsafe.Sizeof(arena.Ring{}); n != 8 {
-		t.Errorf("%d bytes", n)
 	}
 }
 

@@ -12,10 +12,6 @@ import (
 // UIO_MAXIOV): with more, writev returns EINVAL and sendmsg EMSGSIZE.
 const IOV_MAX = 1024
 
-// MAX_RW_COUNT is the most bytes that one call moves on machines with pages of 4 KiB: more is a short write,
-// not an error (lib/iov_iter.c, __import_iovec).
-const MAX_RW_COUNT = 0x7ffff000
-
 // MSG_MORE: more is about to be sent (send(2)).
 const (
 	MSG_MORE = unix.MSG_MORE
