@@ -17,7 +17,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
-	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/loop"
 )
@@ -154,40 +153,6 @@ func TestListenRefuses(t *testing.T) {
 		t.Error("a blocking listener was taken")
 	}
 	must.Do(t, syscall.SetNonblock(fd, true))
-}
-
-// TestSharedListener: two loops that accept from one socket get every connection
-// between them, once.
-func TestSharedListener(t *testing.T) {
-	t.Parallel()
-
-	s, fd := socket(t)
-	const n = 50
-	got := make(chan int, n)
-	for range 2 {
-		l := newLoop(t, nil)
-		listen(t, l, fd, &loop.ListenerConfig{Acceptor: &acceptor{then: func(fd int) { got <- fd }}})
-		ended := make(chan error, 1)
-		go func() { ended <- l.Run() }()
-		t.Cleanup(func() {
-			l.Stop()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	connect(t, s, n)
-	var fds []int
-	for range n {
-		fds = append(fds, condition.Receive(t, "a connection", got))
-	}
-	for _, fd := range fds {
-		sys.Close(fd)
-	}
-	slices.Sort(fds)
-	if len(slices.Compact(fds)) != n {
-		t.Error("a connection came twice")
-	}
 }
 
 // TestSuspend: a listener that was suspended from within Accepted stops at once, and
@@ -456,57 +421,6 @@ func TestCloseAfterTheLoop(t *testing.T) {
 	if turn(t, l); len(a.fds) != 1 {
 		t.Errorf("%d were accepted, want 1", len(a.fds))
 	}
-}
-
-// TestOutOfDescriptors: with RLIMIT_NOFILE reached, in a process of its own, a
-// listener pauses, does not spin, and goes on when something was closed, or some
-// time went by.
-func TestOutOfDescriptors(t *testing.T) {
-	t.Parallel()
-
-	if !privilege.InChild(t) {
-		return
-	}
-	l := running(t, nil)
-	s, fd := socket(t)
-	accepted, paused := make(chan int, 16), make(chan error, 1000)
-	var ln *loop.Listener
-	do(t, l, func() {
-		var err error
-		ln, err = l.Listen(fd, &loop.ListenerConfig{
-			Acceptor: &acceptor{then: func(fd int) { accepted <- fd }, paused: func(err error) { paused <- err }},
-		})
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	connect(t, s, 2) // while there are descriptors
-	for range 2 {
-		sys.Close(condition.Receive(t, "a connection", accepted))
-	}
-	do(t, l, ln.Suspend)
-	connect(t, s, 2)
-	spare, undo := exhaust(t)
-	before := l.Stats().Turns
-	do(t, l, ln.Resume)
-	for range 3 { // at once, and twice when a pause was over
-		must.Is(t, condition.Receive(t, "a pause", paused), syscall.EMFILE)
-	}
-	if turns := l.Stats().Turns - before; turns > 100 {
-		t.Errorf("%d turns: it spins", turns)
-	}
-	sys.Close(spare)
-	do(t, l, ln.Retry)
-	first := condition.Receive(t, "the connection for which a descriptor was closed", accepted)
-	must.Is(t, condition.Receive(t, "the pause for the other one", paused), syscall.EMFILE)
-	sys.Close(first) // and nobody says so
-	second := condition.Receive(t, "the connection after a pause", accepted)
-	if ln.Pauses() < 4 {
-		t.Errorf("%d pauses were counted, want 4 or more", ln.Pauses())
-	}
-	sys.Close(second)
-	undo()
-	do(t, l, func() { _ = ln.Close() })
 }
 
 // do has f called by the loop, and waits for its end.

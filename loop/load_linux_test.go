@@ -304,39 +304,6 @@ func TestBatchMoves(t *testing.T) {
 	w.counted(2, 0)
 }
 
-// TestBatchLooksRarely: a loop looks which thread it is on every so many times that it
-// sleeps, and when a window has ended.
-func TestBatchLooksRarely(t *testing.T) {
-	t.Parallel()
-
-	home, away := newThread(t), newThread(t)
-	var w *worker
-	home.do(func() {
-		w = newWorker(t, 4, loop.Config{})
-		w.window(4, 50)
-		w.sleep(sys.SCHED_BATCH)
-	})
-	away.do(func() {
-		for range loop.FollowEvery - 1 {
-			w.sleep(sys.SCHED_OTHER)
-		}
-		w.sleep(sys.SCHED_BATCH)
-		w.window(4, 1)
-		w.sleep(sys.SCHED_OTHER)
-		w.window(4, 50)
-		w.sleep(sys.SCHED_BATCH)
-	})
-	home.do(func() {
-		w.sleep(sys.SCHED_OTHER)
-		w.window(4, 50)
-		w.sleep(sys.SCHED_BATCH)
-		w.end()
-		hasPolicy(t, sys.SCHED_OTHER)
-	})
-	away.do(func() { hasPolicy(t, sys.SCHED_OTHER) })
-	w.counted(2, 0)
-}
-
 // TestBatchOfTwoLoops: what one loop gives back another one, which has come to the same
 // thread, keeps.
 func TestBatchOfTwoLoops(t *testing.T) {

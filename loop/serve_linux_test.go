@@ -185,49 +185,6 @@ func TestAsyncWrite(t *testing.T) {
 	must.Do(t, on.AsyncWrite([]byte("late")))
 }
 
-// TestStopServer: handlers that wait get net.ErrClosed when the server ends, and run to their end.
-func TestStopServer(t *testing.T) {
-	t.Parallel()
-
-	const n = 50
-	var waiting, closed atomic.Int64
-	server := &loop.Server{Ended: func(_ *loop.Conn, err error) {
-		if errors.Is(err, net.ErrClosed) {
-			closed.Add(1)
-		}
-	}}
-	server.Handle = func(c *loop.Conn) error {
-		defer func() { _, _ = io.WriteString(c, "bye") }()
-		waiting.Add(1)
-		if n := waiting.Load() % 3; n == 0 {
-			return c.Go(func() { time.Sleep(time.Millisecond) })
-		}
-		_, err := c.Read(make([]byte, 1))
-		return err
-	}
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	over := make(chan error)
-	go func() { over <- server.Serve(l) }()
-	var conns []net.Conn
-	for range n {
-		c := must.Get(net.Dial("tcp", l.Addr().String()))(t)
-		defer c.Close()
-		conns = append(conns, c)
-	}
-	for waiting.Load() < n {
-		time.Sleep(time.Millisecond)
-	}
-	server.Close()
-	must.Is(t, <-over, loop.ErrServerClosed)
-	for _, c := range conns {
-		_ = c.SetDeadline(time.Now().Add(condition.Patience))
-		sockets.ExpectAll(t, c, "bye")
-	}
-	if closed.Load() == 0 {
-		t.Error("no handler got net.ErrClosed")
-	}
-}
-
 // TestSlowHandlers: a handler that holds its loop up is reported, with the place where it waits next.
 func TestSlowHandlers(t *testing.T) {
 	t.Parallel()

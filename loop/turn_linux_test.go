@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -515,50 +514,6 @@ func TestDirect(t *testing.T) {
 	}
 	if timers.fired == fired {
 		t.Error("no timer was due")
-	}
-}
-
-// TestSignals: epoll_wait is interrupted again and again (EINTR, signal(7)), which
-// nobody is told of.
-func TestSignals(t *testing.T) {
-	l := newLoop(t, nil)
-	fd := must.Get(sys.Eventfd())(t)
-	defer sys.Close(fd)
-	told := make(chan loop.Events, 1)
-	add(t, l, fd, 0, &scripted{then: func(_ uint8, events loop.Events) {
-		if events&loop.Readable != 0 {
-			told <- events
-		}
-	}})
-	ended := make(chan error, 1)
-	go func() { ended <- l.Run() }()
-	for range 20 {
-		slept := l.Stats().Blocked
-		for i := 0; l.Stats().Blocked == slept; i++ {
-			// One that comes while the loop sleeps ends that; others follow if it came
-			// too early.
-			if i%100 == 0 {
-				interrupt(t)
-			}
-			time.Sleep(100 * time.Microsecond)
-		}
-		write8(t, fd)
-		condition.Receive(t, "an event", told)
-	}
-	l.Stop()
-	must.Do(t, condition.Receive(t, "the end of the loop", ended))
-}
-
-// interrupt sends every thread of this process the signal with which the runtime
-// itself interrupts threads.
-func interrupt(t *testing.T) {
-	t.Helper()
-	threads := must.Get(os.ReadDir("/proc/self/task"))(t)
-	for _, entry := range threads {
-		id := must.Get(strconv.Atoi(entry.Name()))(t)
-		if err := syscall.Tgkill(os.Getpid(), id, syscall.SIGURG); err != nil && err != syscall.ESRCH {
-			t.Fatal(err)
-		}
 	}
 }
 
