@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
@@ -86,6 +87,35 @@ func returning(t *testing.T, l *lane.Lane, pairs []pair, total int) {
 	t.Logf("%+v", st)
 	if st.Reset != 0 || st.Failed != 0 || len(st.Unrestored) != 0 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// enough is how often a session must come back.
+const enough = 3
+
+// backAndForth makes a session come back and leave at random, and counts how often.
+func (p pair) backAndForth(t *testing.T, seed uint64, back *atomic.Int64, stop chan struct{}) {
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	for {
+		pause := time.NewTimer(time.Duration(rnd.IntN(20_000)) * time.Microsecond)
+		select {
+		case <-stop:
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+		if !p.Left() {
+			continue
+		}
+		if err := p.ComeBack(time.Duration(rnd.IntN(3)) * 10 * time.Millisecond); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("session %d: %v", seed, err)
+		}
+		back.Add(1)
+		if rnd.IntN(2) == 0 { // otherwise it stays for a while
+			p.MayLeave()
+			continue
+		}
+		time.AfterFunc(time.Duration(rnd.IntN(20_000))*time.Microsecond, p.MayLeave)
 	}
 }
 

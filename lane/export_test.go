@@ -2,9 +2,6 @@ package lane
 
 import "errors"
 
-// Now is the lane's time, in ns.
-var Now = now
-
 // ProbeBoth sends a keepalive probe to both endpoints of a session in the lane.
 func ProbeBoth(s *Session) error {
 	s.mu.Lock()

@@ -1,35 +1,11 @@
 package lane
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/lane/internal/translate"
 )
-
-// TestMillionSessions: a table for a million sessions takes 57 bytes of this process for each: for a session,
-// its place in the table, and a bit for a free slot. Its ports take 5 bytes more, see TestPortsSize of package
-// program. The maps of the programs are memory of the kernel, see [Lane.Memory].
-func TestMillionSessions(t *testing.T) {
-	n := 1 << 20
-	if testing.Short() {
-		n = 1 << 14
-	}
-	before := heap.InUse()
-	of := new(ownership)
-	l := &Lane{sessions: make([]*Session, n), free: newFreeSlots(uint32(n))}
-	for slot := range l.sessions {
-		l.sessions[slot] = &Session{of: of, slot: uint32(slot), phase: away}
-	}
-	each := (heap.InUse() - before) / n
-	t.Logf("%d bytes for each of %d", each, n)
-	if each > 57 {
-		t.Errorf("%d bytes for each session, want at most 57", each)
-	}
-	runtime.KeepAlive(l)
-}
 
 // TestFreeSlots: each slot is free once, and the last free slot is given too.
 func TestFreeSlots(t *testing.T) {

@@ -49,7 +49,7 @@ type Result struct {
 // A Session is two joined connections. Its methods may be called concurrently. The zero Session has ended: its
 // methods return errors that wrap net.ErrClosed.
 //
-// A process can have a million sessions at rest, so a Session is small (TestMillionSessions). State that few
+// A process can have a million sessions at rest, so a Session is small (TestThousandsIdle). State that few
 // sessions have is in further and in Lane.ends.
 type Session struct {
 	of   *ownership // nil: a zero Session

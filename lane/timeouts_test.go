@@ -4,13 +4,11 @@ import (
 	"errors"
 	"net"
 	"runtime"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -155,23 +153,6 @@ func TestUserTimeout(t *testing.T) {
 	}
 }
 
-// TestUserTimeoutOfOwner: the user timeout of an owner replaces the lane's for its session.
-func TestUserTimeoutOfOwner(t *testing.T) {
-	if !alone(t) {
-		return
-	}
-	l := must.Get(lane.Open(lane.Config{Devices: []string{"lo"}, Sessions: 8, UserTimeout: time.Hour}))(t)
-	defer l.Close()
-	o := &boundedOwner{timeout: 100 * time.Millisecond}
-	p := departed(t, l, o, &o.recorder)
-	deafen(t, p.server)
-	must.Get(p.client.Write([]byte("unheard")))(t)
-	if r := <-o.ended; !errors.Is(r.Err, syscall.ETIMEDOUT) {
-		t.Errorf("%+v", r)
-	}
-	wantReset(t, "client", p.client)
-}
-
 // TestIdleSince: the idle time of a session that the lane relays in user space counts from its last bytes.
 func TestIdleSince(t *testing.T) {
 	if !alone(t) {
@@ -182,21 +163,4 @@ func TestIdleSince(t *testing.T) {
 	must.Do(t, p.ComeBack(0)) // from now on it stays in user space
 	p.exchange(t, []byte("there"), p.client, p.server)
 	moves(t, "joined", p.Session, func() { p.exchange(t, []byte("and back"), p.server, p.client) })
-}
-
-// TestNow: the lane's time comes from the clock with which the programs stamp packets.
-func TestNow(t *testing.T) {
-	t.Parallel()
-
-	var behind [3]time.Duration
-	for i := range behind {
-		at := lane.Now()
-		clock := must.Get(sys.Monotonic())(t)
-		if behind[i] = clock - time.Duration(at); behind[i] < 0 {
-			t.Errorf("%v ahead of the clock", -behind[i])
-		}
-	}
-	if least := slices.Min(behind[:]); least > time.Second {
-		t.Errorf("%v behind the clock", least)
-	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/lane/internal/frame"
 	"github.com/penstock/penstock/lane/internal/state"
@@ -52,24 +51,6 @@ func TestHashCounts(t *testing.T) {
 	}
 	if len(c.rest) > 0 || c.least[1] != 0 || !c.remove(0) {
 		t.Errorf("%v", c)
-	}
-}
-
-// TestPortsSize: the tuples of a slot take less than 5 bytes of this process, whether the slot is used or not.
-// The table takes 64 KiB more.
-func TestPortsSize(t *testing.T) {
-	const slots = 10_000
-	p := load(t, slots)
-	before := heap.InUse()
-	for slot := range uint32(slots) {
-		p.ports.add(slot, 0, &laneTuple{RemotePort: uint16(7 * slot)})
-		p.ports.add(slot, 1, &laneTuple{LocalPort: uint16(11 * slot)})
-	}
-	if taken := heap.InUse() - before; taken > 4*slots {
-		t.Errorf("%d sessions take %d bytes more than none", slots, taken)
-	}
-	if table := cap(p.ports.of)*4 + cap(p.ports.counted); table > 5*slots || p.ports.tuples() != 2*slots {
-		t.Errorf("the table takes %d bytes, and has %d tuples", table, p.ports.tuples())
 	}
 }
 
