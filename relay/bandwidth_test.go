@@ -80,52 +80,6 @@ func TestBandwidth(t *testing.T) {
 	})
 }
 
-// TestBandwidthStreams: with limits and without, in every engine, by either driver, the
-// streams and their ends are the same.
-func TestBandwidthStreams(t *testing.T) {
-	t.Parallel()
-
-	for _, e := range engines {
-		t.Run(e.String(), func(t *testing.T) {
-			eachDriver(t, func(t *testing.T, d *driving) { testBandwidthStreams(t, d, e) })
-		})
-	}
-}
-
-func testBandwidthStreams(t *testing.T, d *driving, e relay.Engine) {
-	const toB, toA = 500_000, 250_001
-	for name, limits := range map[string]*relay.Limits{
-		"none":     nil,
-		"both":     {Bandwidth: relay.NewBucket(8<<20, 1), PerConnection: relay.Rates{Both: 6 << 20}},
-		"shared":   {Bandwidth: relay.NewBucket(10<<20, 1)},
-		"own":      {PerConnection: relay.Rates{Both: 4 << 20}, IdleTimeout: time.Minute},
-		"apart":    {BandwidthAToB: relay.NewBucket(20<<20, 1), BandwidthBToA: relay.NewBucket(5<<20, 1), PerConnection: relay.Rates{AToB: 10 << 20, BToA: 8 << 20}},
-		"lifted":   {Bandwidth: new(relay.Bucket)},
-		"plenty":   {Bandwidth: relay.NewBucket(1<<35, 0)},
-		"unneeded": {Bandwidth: relay.NewBucket(0, 0)},
-	} {
-		for network, n := range d.networks() {
-			t.Run(name+" "+network, func(t *testing.T) {
-				d.limits = limits
-				g := d.newRig(t, newRelay(t, &relay.Config{Engine: e}), n, tcp)
-				begin := time.Now()
-				g.exchange(content(1, toB), content(2, toA), 100_000)
-				res := g.checkClean(toB, toA)
-				if limits == nil || limits.PerConnection.Both == 0 {
-					return
-				}
-				beyond := toB + toA - limits.PerConnection.Both/10 // which is the burst
-				if least := time.Duration(beyond) * time.Second / time.Duration(limits.PerConnection.Both); time.Since(begin) < least {
-					t.Errorf("took %v, at least %v were to be", time.Since(begin), least)
-				}
-				if f := res.AToB; e != relay.EngineCopy && f.Fallbacks == (relay.Fallbacks{}) && f.Spliced < f.Copied {
-					t.Errorf("%+v, want most of it spliced", f)
-				}
-			})
-		}
-	}
-}
-
 // TestBandwidthMarks: sources whose low-water marks are raised and whose rates are
 // limited move all, the tails included.
 func TestBandwidthMarks(t *testing.T) {

@@ -470,22 +470,6 @@ func (c *countingReader) Write([]byte) (int, error) { return 0, errors.ErrUnsupp
 
 func (c *countingReader) Close() error { return nil }
 
-// TestCopyContextIsCopy: as long as the context goes on, a limit is lowered by what was read, and a file is copied whole.
-func TestCopyContextIsCopy(t *testing.T) {
-	t.Parallel()
-
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out bytes.Buffer
-	limited := &io.LimitedReader{R: iotest.HalfReader(strings.NewReader("penstock and more")), N: 8}
-	if n, err := relay.CopyContext(ctx, &out, limited); n != 8 || err != nil || limited.N != 0 || out.String() != "penstock" {
-		t.Errorf("limited: %d bytes, %v, %d left, %q", n, err, limited.N, out.String())
-	}
-	if n, err := relay.CopyContext(ctx, io.Discard, sparseFile(t, 40<<20)); n != 40<<20 || err != nil {
-		t.Errorf("a file: %d bytes, %v", n, err)
-	}
-}
-
 // TestCopyContextWithoutDeadlines: between two calls of ends without deadlines, or with deadlines that fail, the context is asked.
 func TestCopyContextWithoutDeadlines(t *testing.T) {
 	t.Parallel()
@@ -657,32 +641,6 @@ func TestCopyOfNothing(t *testing.T) {
 			t.Errorf("%s: nothing: %+v, %v", name, flow, err)
 		}
 	}
-}
-
-// An ownContext is a context of another package.
-type ownContext struct {
-	context.Context
-	done    chan struct{}
-	stopped int
-}
-
-func (c *ownContext) Done() <-chan struct{} { return c.done }
-
-func (c *ownContext) AfterFunc(func()) (stop func() bool) {
-	return func() bool { c.stopped++; return true }
-}
-
-// TestCopyContextPanics: a copy that panics sets no deadlines later.
-func TestCopyContextPanics(t *testing.T) {
-	t.Parallel()
-
-	ctx := &ownContext{Context: t.Context(), done: make(chan struct{})}
-	defer func() {
-		if p := recover(); p != "boom" || ctx.stopped != 1 {
-			t.Errorf("recovered %v, stopped %d times", p, ctx.stopped)
-		}
-	}()
-	_, _ = relay.CopyContext(ctx, io.Discard, &countingReader{at: func(int) { panic("boom") }})
 }
 
 // A timeout is the error of a deadline of another package than net.

@@ -279,35 +279,6 @@ func TestDirectionDry(t *testing.T) {
 	}
 }
 
-// TestDirectionTurn: a source that never blocks and a sink that always takes do not keep a step from returning.
-func TestDirectionTurn(t *testing.T) {
-	t.Parallel()
-
-	d, src, dst, from := scripted(copying, []event{{evBytes, 8 << 20}}, nil)
-	d.set(pinned, true)
-	if w := d.step(); w != waitTurn || src.given > movesPerTurn*bufferSize {
-		t.Fatalf("first step: %v after %d bytes", w, src.given)
-	}
-	lead(t, d, src, dst, from)
-}
-
-// TestDirectionUrgent: a mark that stops splice costs one recv, is counted, and
-// the direction goes on splicing; the same bytes without a mark are all spliced.
-func TestDirectionUrgent(t *testing.T) {
-	t.Parallel()
-
-	for _, as := range []error{nil, syscall.EAGAIN} {
-		d, src, dst, from := scripted(splicing, []event{{evBytes, 100}, {evUrgent, 0}, {evBytes, 50}, {evBlock, 0}, {evBytes, 70}}, nil)
-		d.set(pinned, true)
-		src.urgentAs = as
-		lead(t, d, src, dst, from)
-		f := d.flow()
-		if f.Spliced != 170 || f.Copied != 50 || f.Fallbacks[FallbackUrgent] != 1 || f.Reason != ReasonEOF {
-			t.Fatalf("splice says %v at the mark: %+v, want 170 spliced, 50 copied, 1 urgent", as, f)
-		}
-	}
-}
-
 // TestDirectionAdapts: large reads promote, small ones demote, and a single read
 // of the other kind does neither.
 func TestDirectionAdapts(t *testing.T) {

@@ -745,32 +745,3 @@ func TestLimitsAreForgotten(t *testing.T) {
 		t.Error("there are none")
 	}
 }
-
-// TestDriverStats: bulk that has piled up promotes a direction, messages demote it,
-// and the relay's statistics say so whoever drives.
-func TestDriverStats(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		r := newRelay(t, nil)
-		g := d.newRig(t, r, tcp, tcp)
-		if got := r.Stats().Drivers; got != (relay.DriverStats{}) {
-			t.Fatalf("at the beginning: %+v", got)
-		}
-		sent := fillUp(t, g.A)
-		must.Get(io.CopyN(io.Discard, g.B, sent))(t)
-		if got := r.Stats().Drivers; got.Promotions == 0 {
-			t.Errorf("after bulk: %+v", got)
-		}
-		for i := range 8 {
-			must.Do(t, ping(g.A, g.B, byte(i)))
-		}
-		_, _ = g.A.CloseWrite(), g.B.CloseWrite()
-		g.checkClean(int(sent)+8, 0)
-		got := r.Stats().Drivers
-		if got.Demotions == 0 {
-			t.Errorf("after messages: %+v", got)
-		}
-		if d.onLoop() && got != d.looped(t, r).driver.Stats() {
-			t.Errorf("the relay says %+v, its driver %+v", got, d.looped(t, r).driver.Stats())
-		}
-	})
-}

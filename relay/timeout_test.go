@@ -767,26 +767,6 @@ func TestIdleTimeoutSlowWrite(t *testing.T) {
 	g.cancel(errors.New("over"))
 }
 
-// TestFirstByteOfMany: the first byte's time does not hide the other timeouts.
-func TestFirstByteOfMany(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		r, c := d.clockedRelay(t, relay.Config{})
-		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 2 * time.Second}
-		g := d.newRig(t, r, tcp, tcp)
-		d.limits = &relay.Limits{FirstByte: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 10 * time.Second}
-		h := d.newRig(t, r, tcp, tcp)
-		g.echo(t)
-		h.echo(t)
-		c.advance(2 * time.Second)
-		expectTimeout(t, g, relay.ReasonIdle)
-		for range 4 {
-			h.answer()
-			c.advance(2 * time.Second)
-		}
-		expectTimeout(t, h, relay.ReasonLifetime)
-	})
-}
-
 // A gatedWriter says when Write is entered, and waits to be let through.
 type gatedWriter struct {
 	*net.TCPConn

@@ -316,20 +316,6 @@ func TestJoinDetached(t *testing.T) {
 	}
 }
 
-// TestCopyOnLoop: a copy within the handler is made by its Read and Write, and its loop serves others meanwhile.
-func TestCopyOnLoop(t *testing.T) {
-	t.Parallel()
-
-	c, ended := serveOnLoop(t, func(c *loop.Conn) error {
-		_, err := relay.Copy(c, c)
-		return err
-	})
-	large := content(2, 1<<20)
-	go func() { _, _ = c.Write(large); _ = c.CloseWrite() }()
-	sockets.ExpectAll(t, c, string(large))
-	must.Do(t, <-ended)
-}
-
 // tcpMethods are the methods of a *net.TCPConn that Wrap and Metered pass on.
 type tcpMethods interface {
 	net.Conn

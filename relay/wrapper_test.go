@@ -147,17 +147,6 @@ func TestJoinTLSEndsBeforeHandshake(t *testing.T) {
 	}
 }
 
-// TestJoinTLS: a TLS side is moved by its own Read and Write, both ways, and its
-// half-closes are passed on.
-func TestJoinTLS(t *testing.T) {
-	t.Parallel()
-
-	r := newRelay(t, nil)
-	g := newRig(t, r, tlsOverTCP, tcp)
-	g.exchange(content(1, 300_000), content(2, 200_000), 50_000)
-	g.checkClean(300_000, 200_000)
-}
-
 // TestJoinTLSReset: a TLS side sees the other side's reset as a broken connection,
 // not as the orderly end that close_notify is.
 func TestJoinTLSReset(t *testing.T) {
