@@ -352,7 +352,7 @@ func (c *core[T]) give(x T) {
 func (c *core[T]) store(x T) {
 	for try := 0; ; try++ {
 		s, e := c.own(try)
-		if s.shut && mutant != noShut {
+		if s.shut {
 			c.release(s, e)
 			break
 		}

@@ -35,9 +35,6 @@ const maxSpare = 64
 // them back.
 func (d *depot[T]) reserve(want uint32) uint32 {
 	n := min(int(want), d.free-d.free/2)
-	if mutant == noBudget {
-		return want
-	}
 	d.free -= n
 	return uint32(n)
 }
@@ -89,7 +86,7 @@ func (d *depot[T]) load(s *shard[T]) bool {
 
 // widen makes room in the loaded magazine of s, if both its magazines are full and slots are free.
 func (d *depot[T]) widen(s *shard[T]) bool {
-	if d.free == 0 && mutant != noBudget {
+	if d.free == 0 {
 		return false
 	}
 	if s.loaded.lim >= s.size {
@@ -169,9 +166,7 @@ func (m *magazine[T]) push(x T) {
 func (m *magazine[T]) pop() T {
 	m.n--
 	n := m.n
-	if mutant != noLowWater {
-		m.low = min(m.low, n)
-	}
+	m.low = min(m.low, n)
 	x := m.items[n]
 	var zero T
 	m.items[n] = zero

@@ -57,7 +57,7 @@ type owner struct {
 //go:norace
 func (l *latch) tryEnter() bool {
 	l.entered = 1
-	if l.state.Load() == open || mutant == noRevoke {
+	if l.state.Load() == open {
 		l.acquired()
 		return true
 	}
@@ -107,9 +107,6 @@ func canOwn() bool {
 // Then no latch gets an owner any more. To end the present owners it is enough to stop the world: that waits
 // for all pinned goroutines, and is a barrier.
 func barrier() {
-	if mutant == noBarrier {
-		return
-	}
 	if !brokenBarrier.Load() && owners.ok.Load() && sys.Membarrier() == nil {
 		return
 	}

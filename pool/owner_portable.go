@@ -28,7 +28,7 @@ func canOwn() bool { return canPin }
 // tryEnter lets the owner in if the latch is open. The caller is pinned.
 func (l *latch) tryEnter() bool {
 	l.entered.Swap(1)
-	if l.state.Load() == open || mutant == noRevoke {
+	if l.state.Load() == open {
 		return true
 	}
 	l.entered.Store(0)

@@ -1,4 +1,4 @@
-//go:build !penstock_nolinkname && !penstock_mutant_nopin
+//go:build !penstock_nolinkname
 
 package pool
 

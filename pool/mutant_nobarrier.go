@@ -1,5 +1,0 @@
-//go:build penstock_mutant_nobarrier
-
-package pool
-
-const mutant = noBarrier

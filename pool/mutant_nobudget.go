@@ -1,5 +1,0 @@
-//go:build penstock_mutant_nobudget
-
-package pool
-
-const mutant = noBudget

@@ -1,5 +1,0 @@
-//go:build penstock_mutant_nolowwater
-
-package pool
-
-const mutant = noLowWater

@@ -1,5 +1,0 @@
-//go:build penstock_mutant_norevoke
-
-package pool
-
-const mutant = noRevoke

@@ -1,5 +1,0 @@
-//go:build penstock_mutant_noshut
-
-package pool
-
-const mutant = noShut

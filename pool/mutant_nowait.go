@@ -1,5 +1,0 @@
-//go:build penstock_mutant_nowait
-
-package pool
-
-const mutant = noWait
