@@ -54,10 +54,16 @@ func (e *encoder) name(suffix, extra string) {
 	}
 	b := append(e.buf, e.family.Name...)
 	b = append(b, suffix...)
-	b = append(b, '{')
-	b = append(b, e.labels...)
-	b = append(b, extra...)
-	e.buf = append(b, "} "...)
+	if e.labels == "" { // of the process
+		extra = strings.TrimPrefix(extra, ",")
+	}
+	if e.labels != "" || extra != "" {
+		b = append(b, '{')
+		b = append(b, e.labels...)
+		b = append(b, extra...)
+		b = append(b, '}')
+	}
+	e.buf = append(b, ' ')
 }
 
 // end ends a line, and writes the buffer if it is large.
@@ -90,13 +96,16 @@ func (e *encoder) bool(extra string, v bool) {
 	e.int(extra, n)
 }
 
-func (e *encoder) timestamp(extra string, at time.Time) {
-	if at.IsZero() {
-		return
-	}
+func (e *encoder) float(extra string, v float64) {
 	e.name("", extra)
-	e.buf = strconv.AppendFloat(e.buf, float64(at.UnixMilli())/1000, 'f', -1, 64)
+	e.buf = strconv.AppendFloat(e.buf, v, 'f', -1, 64)
 	e.end()
+}
+
+func (e *encoder) timestamp(extra string, at time.Time) {
+	if !at.IsZero() {
+		e.float(extra, float64(at.UnixMilli())/1000)
+	}
 }
 
 // bytes writes the bytes of both directions and engines.
@@ -115,9 +124,7 @@ func (e *encoder) bytesOf(extra string, b *Bytes) {
 // limited writes seconds by verdict.
 func (e *encoder) limited(seconds *[verdict.Kinds]float64) {
 	for k, s := range seconds {
-		e.name("", verdictLabels[k])
-		e.buf = strconv.AppendFloat(e.buf, s, 'f', -1, 64)
-		e.end()
+		e.float(verdictLabels[k], s)
 	}
 }
 

@@ -8,10 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // A measure is a field of a status that becomes a family of metrics, because it has a metric tag. The tag is the end
@@ -88,30 +86,19 @@ func valueOf(field reflect.Value) int64 {
 	return 0
 }
 
-// write writes the series of a status, which is a pointer.
+// write writes the series of a status, which is a pointer. If it lacks the part with the field, a number of the process is 0, and
+// everything else has no series.
 func (m *measure) write(e *encoder, status reflect.Value) {
 	v, there := m.of(status)
 	switch {
 	case !there:
+		if len(m.Labels) == 0 {
+			e.int("", 0)
+		}
 	case m.label != "":
 		e.listOf("", m.label, v.Interface().(map[string]int64))
 	case !m.nonzero || valueOf(v) != 0:
 		e.int("", valueOf(v))
-	}
-}
-
-// collect is write for the process. If the status lacks the part with the field, a number is 0 and a map has no series.
-func (m *measure) collect(status reflect.Value, emit emitter) {
-	v, there := m.of(status)
-	switch {
-	case m.label != "":
-		if there {
-			emitAll(emit, v.Interface().(map[string]int64))
-		}
-	case !there:
-		emit(0)
-	case !m.nonzero || valueOf(v) != 0:
-		emit(float64(valueOf(v)))
 	}
 }
 
@@ -123,64 +110,14 @@ func statusFamilies[T, S any](of func(*T) *S, prefix string, labels ...string) (
 	return list
 }
 
-// A processFamily is a family of the whole process. collect calls emit for each series, with the values of the
-// family's labels.
-type processFamily struct {
-	Family
-	collect     func(s *Sample, emit emitter)
-	description *prometheus.Desc // made when it is first needed
-}
-
-type emitter func(value float64, labels ...string)
-
-// one is collect for a single series.
-func one(value func(s *Sample) float64) func(s *Sample, emit emitter) {
-	return func(s *Sample, emit emitter) { emit(value(s)) }
-}
-
-func number(value func(s *Sample) int64) func(s *Sample, emit emitter) {
-	return one(func(s *Sample) float64 { return float64(value(s)) })
-}
-
-// parts is collect for whole numbers with a label each.
-func parts(values func(s *Sample) []int64, of ...string) func(s *Sample, emit emitter) {
-	return func(s *Sample, emit emitter) {
-		for i, n := range values(s) {
-			emit(float64(n), of[i])
-		}
-	}
-}
-
-// named is collect for a counter of the status.
-func named(counter string) func(s *Sample, emit emitter) {
-	return number(func(s *Sample) int64 { return s.Process.Counters[counter] })
-}
-
-func boolean(value func(s *Sample) bool) func(s *Sample, emit emitter) {
-	return one(func(s *Sample) float64 { return oneIf(value(s)) })
-}
-
-func oneIf(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func emitAll(emit emitter, counts map[string]int64) {
-	for _, name := range sorted(counts) {
-		emit(float64(counts[name]), name)
-	}
-}
-
-// emitEach is emitAll, but also emits a zero for each name without a count: a rate needs a first value.
-func emitEach(emit emitter, counts map[string]int64, names ...string) {
+// withZeros returns counts with a zero for each name without a count: a rate needs a first value.
+func withZeros(counts map[string]int64, names ...string) map[string]int64 {
 	all := make(map[string]int64, len(names))
 	for _, name := range names {
 		all[name] = 0
 	}
 	maps.Copy(all, counts)
-	emitAll(emit, all)
+	return all
 }
 
 // sessionLog returns the counts of the session log, all 0 if there is none.
@@ -198,105 +135,57 @@ func (s *Sample) traces() *admin.Traces { return cmp.Or(s.Process.Traces, &admin
 var pageSize = int64(os.Getpagesize())
 
 // processFamilies are the families of the process that are not fields of its status.
-var processFamilies = []processFamily{
-	{Family: gauge("penstock_build_info", "1, with the version.", "version"), collect: func(s *Sample, emit emitter) { emit(1, s.Process.Version) }},
-	{Family: gauge("penstock_draining", "1 while the process drains."), collect: boolean(func(s *Sample) bool { return s.Process.State == admin.Draining })},
-	{Family: counter("penstock_refused_total", "Clients that were refused, by stage. upstream means that no route or no endpoint took the client.", "reason"), collect: func(s *Sample, emit emitter) { emitAll(emit, s.Process.EveryRefusal) }},
-	{Family: counter("penstock_left_total", "Clients that left before they had an endpoint."), collect: number(func(s *Sample) int64 { return s.Process.Connections.Left })},
-	{Family: counter("penstock_bytes_total", "Bytes of all sessions, by direction and engine.", "direction", "engine"), collect: collectBytes},
-	{Family: gauge("penstock_lane_on", "1 if sessions may leave user space."), collect: boolean(func(s *Sample) bool { return s.lane().State == admin.LaneOn })},
-	{Family: counter("penstock_engine_changes_total", "Changes of a session's direction: splice, copy, larger_pipe, mark_raised, mark_lowered (low-water mark).", "to"), collect: parts(func(s *Sample) []int64 {
-		n := s.Process.Engine
-		return []int64{n.Promotions, n.Demotions, n.PipeGrowths, n.MarksRaised, n.MarksLowered}
-	}, "splice", "copy", "larger_pipe", "mark_raised", "mark_lowered")},
-	{Family: gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Pipes.Leased, s.Process.Pipes.Idle} }, "leased", "idle")},
-	{Family: gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.BudgetPages * pageSize })},
-	{Family: gauge("penstock_pipe_budget_used_bytes", "Memory that pipes take."), collect: number(func(s *Sample) int64 { return s.Process.Pipes.UsedPages * pageSize })},
-	{Family: counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), collect: parts(func(s *Sample) []int64 { return []int64{s.Process.Arena.Residues, s.Process.Arena.HeapResidues} }, "arena", "heap")},
-	{Family: counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), collect: named("transitions")},
-	{Family: counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), collect: named("hellos_missing")},
-	{Family: counter("penstock_session_log_dropped_total", "Dropped lines of the session log: queue (the queue of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), collect: func(s *Sample, emit emitter) { emitEach(emit, s.sessionLog().Dropped, "queue", "destination", "rate") }},
-	{Family: gauge("penstock_session_log_stuck_timestamp_seconds", "When waiting lines got stuck, since the epoch, or 0."), collect: one(func(s *Sample) float64 {
-		if at := s.sessionLog().StuckSince; !at.IsZero() {
-			return seconds(at)
-		}
-		return 0
-	})},
-	{Family: counter("penstock_spans_dropped_total", "Spans that did not reach the collector, by reason: queue_full, refused, unavailable or shutdown.", "reason"), collect: func(s *Sample, emit emitter) {
-		emitEach(emit, s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown")
+var processFamilies = []objectFamily[Sample]{
+	{gauge("penstock_build_info", "1, with the version.", "version"), func(e *encoder, s *Sample) { e.int(label("version", s.Process.Version), 1) }},
+	{gauge("penstock_draining", "1 while the process drains."), func(e *encoder, s *Sample) { e.bool("", s.Process.State == admin.Draining) }},
+	{counter("penstock_refused_total", "Clients that were refused, by stage. upstream means that no route or no endpoint took the client.", "reason"), func(e *encoder, s *Sample) { e.listOf("", "reason", s.Process.EveryRefusal) }},
+	{counter("penstock_left_total", "Clients that left before they had an endpoint."), func(e *encoder, s *Sample) { e.int("", s.Process.Connections.Left) }},
+	{counter("penstock_bytes_total", "Bytes of all sessions, by direction and engine.", "direction", "engine"), func(e *encoder, s *Sample) { e.bytes(&s.Process.Bytes) }},
+	{gauge("penstock_lane_on", "1 if sessions may leave user space."), func(e *encoder, s *Sample) { e.bool("", s.lane().State == admin.LaneOn) }},
+	{counter("penstock_engine_changes_total", "Changes of a session's direction: splice, copy, larger_pipe, mark_raised, mark_lowered (low-water mark).", "to"), func(e *encoder, s *Sample) {
+		n := &s.Process.Engine
+		e.each("to", []string{"splice", "copy", "larger_pipe", "mark_raised", "mark_lowered"}, n.Promotions, n.Demotions, n.PipeGrowths, n.MarksRaised, n.MarksLowered)
 	}},
-	{Family: gauge("penstock_config_generation", "Number of the configuration in force."), collect: number(func(s *Sample) int64 { return int64(s.Config.Generation) })},
-	{Family: gauge("penstock_config_unconfirmed", "1 while a reload waits to be confirmed."), collect: boolean(func(s *Sample) bool { return s.Config.Unconfirmed })},
-	{Family: gauge("penstock_config_restart_keys", "Changed keys that wait for a restart."), collect: number(func(s *Sample) int64 { return int64(len(s.Process.Restart)) })},
-	{Family: counter("penstock_config_reloads_total", "Reloads by result: success, refused or rolled_back (after a success).", "result"), collect: parts(func(s *Sample) []int64 {
-		return []int64{s.Config.Reloads, s.Config.Refused, s.Config.RolledBack}
-	}, "success", "refused", "rolled_back")},
-	{Family: gauge("penstock_config_last_reload_successful", "1 if the last load has succeeded."), collect: boolean(func(s *Sample) bool { return s.Config.LastOK })},
-	{Family: gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last good load, since the epoch."), collect: one(func(s *Sample) float64 { return seconds(s.Config.LastSuccess) })},
-	{Family: gauge("penstock_config_last_reload_seconds", "Duration of the last change by phase: prepare and swap.", "phase"), collect: collectPhases},
-	{Family: gauge("penstock_config_file_state", "1 for the configuration file's state: same, differs, invalid (a reload would be refused) or unknown.", "state"), collect: collectFile},
-}
-
-func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
-
-func collectBytes(s *Sample, emit emitter) {
-	b := s.Process.Bytes
-	emit(float64(b.ClientToEndpoint.Spliced), "client_to_endpoint", "splice")
-	emit(float64(b.ClientToEndpoint.Copied), "client_to_endpoint", "copy")
-	emit(float64(b.ClientToEndpoint.Lane), "client_to_endpoint", "lane")
-	emit(float64(b.EndpointToClient.Spliced), "endpoint_to_client", "splice")
-	emit(float64(b.EndpointToClient.Copied), "endpoint_to_client", "copy")
-	emit(float64(b.EndpointToClient.Lane), "endpoint_to_client", "lane")
-}
-
-func collectPhases(s *Sample, emit emitter) {
-	emit(float64(s.Process.Changes.PreparedUs)/1e6, "prepare")
-	emit(float64(s.Process.Changes.SwappedUs)/1e6, "swap")
-}
-
-func collectFile(s *Sample, emit emitter) {
-	is := s.Config.File
-	if is == "" {
-		is = FileUnknown
-	}
-	for _, state := range []FileState{FileSame, FileDiffers, FileInvalid, FileUnknown} {
-		emit(oneIf(is == state), string(state))
-	}
-}
-
-// A collector collects the series of the process from one sample.
-type collector struct{ sample *Sample }
-
-func (*collector) Describe(to chan<- *prometheus.Desc) {
-	for i := range families().process {
-		to <- families().process[i].description
-	}
-}
-
-func (c *collector) Collect(to chan<- prometheus.Metric) {
-	for i := range families().process {
-		f := &families().process[i]
-		kind := prometheus.GaugeValue
-		if f.Kind == Counter {
-			kind = prometheus.CounterValue
+	{gauge("penstock_pipes", "Pipes now: leased (with bytes in flight) or idle.", "state"), func(e *encoder, s *Sample) {
+		e.each("state", []string{"leased", "idle"}, s.Process.Pipes.Leased, s.Process.Pipes.Idle)
+	}},
+	{gauge("penstock_pipe_budget_bytes", "Memory that pipes may take now."), func(e *encoder, s *Sample) { e.int("", s.Process.Pipes.BudgetPages*pageSize) }},
+	{gauge("penstock_pipe_budget_used_bytes", "Memory that pipes take."), func(e *encoder, s *Sample) { e.int("", s.Process.Pipes.UsedPages*pageSize) }},
+	{counter("penstock_arena_residues_total", "How many times the bytes of a blocked destination were kept, in the arena or on the heap.", "in"), func(e *encoder, s *Sample) {
+		e.each("in", []string{"arena", "heap"}, s.Process.Arena.Residues, s.Process.Arena.HeapResidues)
+	}},
+	{counter("penstock_health_transitions_total", "Changes of the state of endpoints and circuit breakers."), func(e *encoder, s *Sample) { e.int("", s.Process.Counters["transitions"]) }},
+	{counter("penstock_hellos_missing_total", "Clients that were served without a ClientHello."), func(e *encoder, s *Sample) { e.int("", s.Process.Counters["hellos_missing"]) }},
+	{counter("penstock_session_log_dropped_total", "Dropped lines of the session log: queue (the queue of a loop was full), destination (it accepted no more) or rate (per_second).", "reason"), func(e *encoder, s *Sample) {
+		e.listOf("", "reason", withZeros(s.sessionLog().Dropped, "queue", "destination", "rate"))
+	}},
+	{gauge("penstock_session_log_stuck_timestamp_seconds", "When waiting lines got stuck, since the epoch, or 0."), func(e *encoder, s *Sample) {
+		if at := s.sessionLog().StuckSince; at.IsZero() {
+			e.int("", 0)
+		} else {
+			e.timestamp("", at)
 		}
-		f.collect(c.sample, func(value float64, labels ...string) {
-			to <- prometheus.MustNewConstMetric(f.description, kind, value, labels...)
-		})
-	}
-}
-
-// describedProcess returns all families of the process, including the fields of its status.
-func describedProcess() (list []processFamily) {
-	for _, m := range measuresOf[admin.Status]("penstock_") {
-		list = append(list, processFamily{Family: m.Family, collect: func(s *Sample, emit emitter) { m.collect(reflect.ValueOf(&s.Process.Status), emit) }})
-	}
-	list = append(list, processFamilies...)
-	for i := range list {
-		f := &list[i]
-		f.description = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
-	}
-	return list
+	}},
+	{counter("penstock_spans_dropped_total", "Spans that did not reach the collector, by reason: queue_full, refused, unavailable or shutdown.", "reason"), func(e *encoder, s *Sample) {
+		e.listOf("", "reason", withZeros(s.traces().Dropped, "queue_full", "refused", "unavailable", "shutdown"))
+	}},
+	{gauge("penstock_config_generation", "Number of the configuration in force."), func(e *encoder, s *Sample) { e.int("", int64(s.Config.Generation)) }},
+	{gauge("penstock_config_unconfirmed", "1 while a reload waits to be confirmed."), func(e *encoder, s *Sample) { e.bool("", s.Config.Unconfirmed) }},
+	{gauge("penstock_config_restart_keys", "Changed keys that wait for a restart."), func(e *encoder, s *Sample) { e.int("", int64(len(s.Process.Restart))) }},
+	{counter("penstock_config_reloads_total", "Reloads by result: success, refused or rolled_back (after a success).", "result"), func(e *encoder, s *Sample) {
+		e.each("result", []string{"success", "refused", "rolled_back"}, s.Config.Reloads, s.Config.Refused, s.Config.RolledBack)
+	}},
+	{gauge("penstock_config_last_reload_successful", "1 if the last load has succeeded."), func(e *encoder, s *Sample) { e.bool("", s.Config.LastOK) }},
+	{gauge("penstock_config_last_reload_success_timestamp_seconds", "Time of the last good load, since the epoch."), func(e *encoder, s *Sample) { e.timestamp("", s.Config.LastSuccess) }},
+	{gauge("penstock_config_last_reload_seconds", "Duration of the last change by phase: prepare and swap.", "phase"), func(e *encoder, s *Sample) {
+		e.float(label("phase", "prepare"), float64(s.Process.Changes.PreparedUs)/1e6)
+		e.float(label("phase", "swap"), float64(s.Process.Changes.SwappedUs)/1e6)
+	}},
+	{gauge("penstock_config_file_state", "1 for the configuration file's state: same, differs, invalid (a reload would be refused) or unknown.", "state"), func(e *encoder, s *Sample) {
+		for _, state := range []FileState{FileSame, FileDiffers, FileInvalid, FileUnknown} {
+			e.bool(label("state", string(state)), cmp.Or(s.Config.File, FileUnknown) == state)
+		}
+	}},
 }
 
 // loopFamilies are the families with the label loop.
@@ -379,7 +268,7 @@ func (e *encoder) sumAndCount(extra string, seconds float64, n int64) {
 	e.end()
 }
 
-// An objectFamily is a family of the series of listeners, upstreams or endpoints.
+// An objectFamily is a family of the series of the process, or of loops, listeners, upstreams or endpoints.
 type objectFamily[T any] struct {
 	Family
 	write func(e *encoder, of *T)
@@ -486,9 +375,7 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 	{counter("penstock_rewrite_module_seconds_total", "Time of the modules' calls.", "listener"), func(e *encoder, l *Listener) {
 		if r := l.Rewrites; r != nil && len(r.Modules) > 0 {
-			e.name("", "")
-			e.buf = strconv.AppendFloat(e.buf, float64(r.TimeUs)/1e6, 'f', -1, 64)
-			e.end()
+			e.float("", float64(r.TimeUs)/1e6)
 		}
 	}},
 }

@@ -55,7 +55,7 @@ func TestEncoderAgrees(t *testing.T) {
 	_, text := scrape(t, filled(), "text/plain")
 	_, open := scrape(t, filled(), "application/openmetrics-text;version=1.0.0")
 	parsed := parse(t, text)
-	fraction := regexp.MustCompile(`(?m)(\} -?\d+)\.0$`)
+	fraction := regexp.MustCompile(`(?m)( -?\d+)\.0$`)
 	for _, f := range Families() {
 		if strings.HasPrefix(f.Name, "penstock_loop_") && f.Kind == Histogram {
 			continue // they have no sum, which client_golang cannot write

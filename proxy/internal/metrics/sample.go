@@ -1,9 +1,9 @@
 // Package metrics writes the counters of a process as OpenMetrics or in Prometheus's text format. It reads a
 // [Sample], which the process fills in for each scrape.
 //
-// The few hundred series of the process itself pass a registry of client_golang, which also negotiates the format.
-// Listeners, upstreams and endpoints may have hundreds of thousands of series, and the registry takes microseconds
-// for each. So an encoder writes them, and a test compares its output with client_golang's.
+// The families go_ and process_ pass a registry of client_golang, which also negotiates the format. Listeners,
+// upstreams and endpoints may have hundreds of thousands of series, and the registry takes microseconds for each.
+// So an encoder writes all other families, and a test compares its output with client_golang's.
 package metrics
 
 import (
@@ -47,7 +47,7 @@ type Family struct {
 
 // A table is the families of each kind of object.
 type table struct {
-	process   []processFamily
+	process   []objectFamily[Sample]
 	loops     []objectFamily[Loop]
 	listeners []objectFamily[Listener]
 	upstreams []objectFamily[Upstream]
@@ -57,7 +57,7 @@ type table struct {
 // families returns the table: the families of the status's fields, and then the others.
 var families = sync.OnceValue(func() *table {
 	return &table{
-		process:   describedProcess(),
+		process:   append(statusFamilies(func(s *Sample) *admin.Status { return &s.Process.Status }, "penstock_"), processFamilies...),
 		loops:     append(statusFamilies(func(l *Loop) *admin.Loop { return &l.Loop }, "penstock_loop_", "loop"), loopFamilies...),
 		listeners: append(statusFamilies(func(l *Listener) *admin.Listener { return &l.Listener }, "penstock_listener_", "listener"), listenerFamilies...),
 		upstreams: append(statusFamilies(func(u *Upstream) *admin.Upstream { return &u.Upstream }, "penstock_upstream_", "upstream"), upstreamFamilies...),
@@ -67,12 +67,9 @@ var families = sync.OnceValue(func() *table {
 
 // Families returns all families of this package, as they are documented. The families of the Go runtime and of the
 // process (go_ and process_) come from client_golang.
-func Families() (list []Family) {
+func Families() []Family {
 	t := families()
-	for i := range t.process {
-		list = append(list, t.process[i].Family)
-	}
-	return append(append(list, slices.Concat(ofEach(t.loops), ofEach(t.listeners), ofEach(t.upstreams), ofEach(t.endpoints))...), droppedFamily)
+	return append(slices.Concat(ofEach(t.process), ofEach(t.loops), ofEach(t.listeners), ofEach(t.upstreams), ofEach(t.endpoints)), droppedFamily)
 }
 
 func ofEach[T any](families []objectFamily[T]) (list []Family) {
@@ -209,16 +206,18 @@ type Handler struct {
 	limits  Limits
 	reading chan struct{} // one element for each sample that is being read
 	samples sync.Pool     // of *Sample
-	beside  []prometheus.Collector
+	runtime http.Handler  // of the Go runtime and of the process
 }
 
 // NewHandler returns a handler. read fills in an empty sample; it may be called by two goroutines at a
 // time.
 func NewHandler(read func(*Sample), limits Limits) *Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return &Handler{
 		read: read, limits: limits, reading: make(chan struct{}, maxReading),
 		samples: sync.Pool{New: func() any { return new(Sample) }},
-		beside:  []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})},
+		runtime: promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true}),
 	}
 }
 
@@ -234,11 +233,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.done(sample)
-	head, err := h.process(sample, r)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
+	head := h.head(r)
 	for name, values := range head.header {
 		w.Header()[name] = values
 	}
@@ -300,32 +295,27 @@ func (r *response) WriteHeader(code int) { r.code = code }
 
 func (r *response) Write(p []byte) (int, error) { return r.body.Write(p) }
 
-// process returns promhttp's response, which has only the series of the process.
-func (h *Handler) process(s *Sample, r *http.Request) (*response, error) {
-	registry := prometheus.NewRegistry()
-	for _, c := range append([]prometheus.Collector{&collector{s}}, h.beside...) {
-		if err := registry.Register(c); err != nil {
-			return nil, err
-		}
-	}
+// head returns promhttp's response, which has only the series of the Go runtime and of the process.
+func (h *Handler) head(r *http.Request) *response {
 	r = r.Clone(r.Context())
 	if f := expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType(); f != expfmt.TypeOpenMetrics && f != expfmt.TypeTextPlain {
 		r.Header.Set("Accept", "text/plain") // the encoder writes no other format
 	}
 	got := &response{header: make(http.Header), code: http.StatusOK}
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{EnableOpenMetrics: true, DisableCompression: true}).ServeHTTP(got, r)
-	return got, nil
+	h.runtime.ServeHTTP(got, r)
+	return got
 }
 
 // eof is the last line of OpenMetrics.
 const eof = "# EOF\n"
 
-// write writes the series of the process, and then the others.
-func (h *Handler) write(to io.Writer, s *Sample, process []byte, openMetrics bool) error {
+// write writes all series, those of the Go runtime first.
+func (h *Handler) write(to io.Writer, s *Sample, runtime []byte, openMetrics bool) error {
 	e := &encoder{to: to, buf: make([]byte, 0, flushAt+4<<10), openMetrics: openMetrics, made: make(map[[2]string]string)}
-	e.buf = append(e.buf, bytes.TrimSuffix(process, []byte(eof))...)
+	e.buf = append(e.buf, bytes.TrimSuffix(runtime, []byte(eof))...)
 	dropped := h.limits.cut(s)
 	all := families()
+	encode(e, all.process, []Sample{*s}, func(int) string { return "" })
 	encode(e, all.loops, s.Loops, func(i int) string { return firstLabel("loop", strconv.Itoa(i)) })
 	encode(e, all.listeners, s.Listeners, func(i int) string { return firstLabel("listener", s.Listeners[i].Name) })
 	encode(e, all.upstreams, s.Upstreams, func(i int) string { return firstLabel("upstream", s.Upstreams[i].Name) })
