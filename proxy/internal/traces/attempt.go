@@ -2,10 +2,12 @@ package traces
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -18,7 +20,6 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
@@ -26,8 +27,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// An outcome is the result of one attempt. OpenTelemetry's exporters show at most an error text, so the outcome is
-// noted where their requests pass through this package.
+// An outcome is the result of one attempt.
 type outcome struct {
 	settled  bool          // the spans are not sent again
 	refused  int64         // spans that the collector has refused, if settled
@@ -47,17 +47,15 @@ const maxAnswer = 64 << 10
 // attempt sends spans once.
 func (s *Settings) attempt(ctx context.Context, spans *tracepb.ScopeSpans) *outcome {
 	out := new(outcome)
-	if !s.started {
-		if out.err = s.client.Start(ctx); out.err != nil {
-			return out
-		}
-		s.started = true
-	}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, outcomeKey{}, out), s.Timeout)
 	defer cancel()
-	err := s.client.UploadTraces(ctx, []*tracepb.ResourceSpans{{Resource: s.resource, ScopeSpans: []*tracepb.ScopeSpans{spans}, SchemaUrl: schema}})
-	if err != nil && !out.settled && out.err == nil {
-		out.err = err
+	all := &collectorpb.ExportTraceServiceRequest{
+		ResourceSpans: []*tracepb.ResourceSpans{{Resource: s.resource, ScopeSpans: []*tracepb.ScopeSpans{spans}, SchemaUrl: schema}},
+	}
+	if s.Protocol == GRPC {
+		s.call(ctx, all, out)
+	} else {
+		s.post(ctx, all, out)
 	}
 	if out.mayHave = !out.settled && out.sent.Load() && !out.answered.Load(); out.mayHave || !out.settled && !out.answered.Load() {
 		s.cut() // the peer may have vanished; servers of gRPC do not allow the pings that would show it
@@ -76,31 +74,25 @@ func (out *outcome) accept(answer *collectorpb.ExportTraceServiceResponse) {
 	}
 }
 
-// RoundTrip implements [http.RoundTripper] for the exporter of HTTP.
-func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
-	out := r.Context().Value(outcomeKey{}).(*outcome)
-	r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { out.sent.Store(true) }}))
-	r.URL, r.GetBody = s.Endpoint, nil // without GetBody, net/http cannot send a request twice unnoticed
-	r.Header = r.Header.Clone()
-	for key, values := range s.Headers {
-		r.Header[key] = values
-	}
-	r.Header.Set("User-Agent", s.userAgent())
-	if host := s.Headers.Get("Host"); host != "" {
-		r.Host = host
+// post makes the attempt over HTTP.
+func (s *Settings) post(ctx context.Context, all *collectorpb.ExportTraceServiceRequest, out *outcome) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { out.sent.Store(true) }})
+	r, err := s.request(ctx, all)
+	if err != nil {
+		out.err = err
+		return
 	}
 	answer, err := s.transport.RoundTrip(r)
 	if err != nil {
 		out.err = err
-		return nil, err
+		return
 	}
 	defer answer.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if err != nil {
 		out.err = fmt.Errorf("answer of %s: %w", s.Endpoint.Host, err)
-		return nil, err
+		return
 	}
-	answer.Body = io.NopCloser(bytes.NewReader(data))
 	out.answered.Store(true)
 	switch code := answer.StatusCode; {
 	case code >= 200 && code < 300:
@@ -118,11 +110,40 @@ func (s *Settings) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		out.refuse(fmt.Errorf("the collector answered %s%s", answer.Status, text))
 	}
-	return answer, nil
 }
 
-func (s *Settings) call(ctx context.Context, method string, request, answer any, conn *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	out := ctx.Value(outcomeKey{}).(*outcome)
+// request returns the request over HTTP.
+func (s *Settings) request(ctx context.Context, all *collectorpb.ExportTraceServiceRequest) (*http.Request, error) {
+	body, err := proto.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	headers := http.Header{"Content-Type": {"application/x-protobuf"}}
+	if s.Gzip {
+		var zipped bytes.Buffer
+		w := gzip.NewWriter(&zipped)
+		_, _ = w.Write(body) // a bytes.Buffer returns no error
+		_ = w.Close()
+		body = zipped.Bytes()
+		headers.Set("Content-Encoding", "gzip")
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Endpoint.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(headers, s.Headers)
+	headers.Set("User-Agent", s.userAgent())
+	r.Header, r.Host, r.GetBody = headers, s.Headers.Get("Host"), nil // without GetBody, net/http cannot send a request twice unnoticed
+	return r, nil
+}
+
+// call makes the attempt over gRPC.
+func (s *Settings) call(ctx context.Context, all *collectorpb.ExportTraceServiceRequest, out *outcome) {
+	if s.conn == nil {
+		if out.err = s.open(); out.err != nil {
+			return
+		}
+	}
 	for key, values := range s.Headers {
 		for _, v := range values {
 			if key != "Host" {
@@ -130,15 +151,15 @@ func (s *Settings) call(ctx context.Context, method string, request, answer any,
 			}
 		}
 	}
-	err := next(ctx, method, request, answer, conn, opts...)
+	answer, err := collectorpb.NewTraceServiceClient(s.conn).Export(ctx, all)
 	if err == nil {
-		out.accept(answer.(*collectorpb.ExportTraceServiceResponse))
-		return nil
+		out.accept(answer)
+		return
 	}
 	told := status.Convert(err)
 	out.err = errors.New(shortened(display.Text(told.Message())))
 	if !out.answered.Load() {
-		return err
+		return
 	}
 	out.err = fmt.Errorf("the collector answered with gRPC status %d: %w", told.Code(), out.err)
 	wait := false
@@ -156,7 +177,6 @@ func (s *Settings) call(ctx context.Context, method string, request, answer any,
 	default:
 		out.refuse(out.err)
 	}
-	return err
 }
 
 // HandleRPC implements [stats.Handler]. It notes whether a request was sent, and whether the collector has

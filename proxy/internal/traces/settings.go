@@ -16,9 +16,6 @@ import (
 
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/sockopt"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -62,9 +59,8 @@ type Settings struct {
 	Version string
 
 	resource  *resourcepb.Resource
-	client    otlptrace.Client
-	started   bool                      // the client was started; used only by the goroutine that sends
-	transport *http.Transport           // for HTTP; nil for gRPC, which has its own
+	conn      *grpc.ClientConn          // for gRPC; made for the first attempt
+	transport *http.Transport           // for HTTP
 	last      *atomic.Pointer[net.Conn] // the last connection, which the transport owns; nil: none
 }
 
@@ -74,7 +70,7 @@ type Attribute struct{ Key, Value string }
 // tracesPath is the path for OTLP over HTTP if the URL has none.
 const tracesPath = "/v1/traces"
 
-// Open makes the client of the exporter. The caller calls Discard, unless an [Exporter] gets the settings.
+// Open checks and completes the settings. The caller calls Discard, unless an [Exporter] gets the settings.
 func (s *Settings) Open() error {
 	to := *s.Endpoint
 	switch {
@@ -88,36 +84,15 @@ func (s *Settings) Open() error {
 	s.Endpoint = &to
 	s.resource, s.last = &resourcepb.Resource{}, new(atomic.Pointer[net.Conn])
 	s.attributes((*attributes)(&s.resource.Attributes))
-	if s.Protocol == GRPC {
-		s.client = s.overGRPC()
-	} else {
-		s.client = s.overHTTP()
-	}
-	return nil
-}
-
-// overHTTP returns the exporter over HTTP. It gives all options, because the exporter would take missing options
-// from the environment. The exporter's own retries are off, because it does not retry after a refused connection.
-func (s *Settings) overHTTP() otlptrace.Client {
 	s.transport = &http.Transport{ // it uses no proxy
 		DialContext: s.dial, TLSClientConfig: s.TLS, TLSHandshakeTimeout: s.Timeout, DisableCompression: true,
 		MaxConnsPerHost: 1, IdleConnTimeout: 90 * time.Second, ForceAttemptHTTP2: true,
 	}
-	compression := otlptracehttp.NoCompression
-	if s.Gzip {
-		compression = otlptracehttp.GzipCompression
-	}
-	return otlptracehttp.NewClient(
-		otlptracehttp.WithEndpointURL(s.Endpoint.String()), otlptracehttp.WithEncoding(otlptracehttp.EncodingProtobuf),
-		otlptracehttp.WithHTTPClient(&http.Client{Transport: s, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}),
-		otlptracehttp.WithTLSClientConfig(nil), otlptracehttp.WithHeaders(nil), otlptracehttp.WithCompression(compression),
-		otlptracehttp.WithTimeout(s.Timeout), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}),
-	)
+	return nil
 }
 
-// overGRPC returns the exporter over gRPC, with all options as in overHTTP. The exporter's timeout is for all
-// attempts together.
-func (s *Settings) overGRPC() otlptrace.Client {
+// open makes the connection for gRPC.
+func (s *Settings) open() (err error) {
 	security, port, compressor := insecure.NewCredentials(), "80", encoding.Identity
 	if s.Endpoint.Scheme == "https" {
 		security, port = credentials.NewTLS(s.TLS), "443"
@@ -129,17 +104,14 @@ func (s *Settings) overGRPC() otlptrace.Client {
 	reconnect.BaseDelay, reconnect.MaxDelay = retryFirst, retryMost
 	options := []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return s.dial(ctx, "tcp", address) }),
-		grpc.WithNoProxy(), grpc.WithUserAgent(s.userAgent()), grpc.WithUnaryInterceptor(s.call), grpc.WithStatsHandler(s),
+		grpc.WithNoProxy(), grpc.WithUserAgent(s.userAgent()), grpc.WithStatsHandler(s), grpc.WithTransportCredentials(security),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: s.Timeout}), grpc.WithDefaultCallOptions(grpc.UseCompressor(compressor)),
 	}
 	if host := s.Headers.Get("Host"); host != "" {
 		options = append(options, grpc.WithAuthority(host))
 	}
-	return otlptracegrpc.NewClient(
-		otlptracegrpc.WithEndpoint("passthrough:///"+net.JoinHostPort(s.Endpoint.Hostname(), cmp.Or(s.Endpoint.Port(), port))),
-		otlptracegrpc.WithTLSCredentials(security), otlptracegrpc.WithHeaders(nil),
-		otlptracegrpc.WithTimeout(s.Timeout), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{}), otlptracegrpc.WithDialOption(options...),
-	)
+	s.conn, err = grpc.NewClient("passthrough:///"+net.JoinHostPort(s.Endpoint.Hostname(), cmp.Or(s.Endpoint.Port(), port)), options...)
+	return err
 }
 
 func (s *Settings) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -164,10 +136,10 @@ func (s *Settings) cut() {
 
 // Discard closes the connection.
 func (s *Settings) Discard() {
-	_ = s.client.Stop(context.Background())
-	if s.transport != nil {
-		s.transport.CloseIdleConnections()
+	if s.conn != nil {
+		_ = s.conn.Close()
 	}
+	s.transport.CloseIdleConnections()
 }
 
 // scope is the name of the instrumentation.
