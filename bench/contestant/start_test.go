@@ -90,20 +90,6 @@ func TestProgramsThatDoNotServe(t *testing.T) {
 	}
 }
 
-// TestAMistakeInTheConfiguration runs the servers with a line too many.
-func TestAMistakeInTheConfiguration(t *testing.T) {
-	for name, want := range map[string]string{"haproxy": "nonsense", "nginx": "nonsense"} {
-		t.Run(name, func(t *testing.T) {
-			real := installed(t, name)
-			s := setting(t)
-			s.Binaries = map[string]string{name: script(t,
-				`for f; do :; done; case $f in *bench*|*/haproxy.cfg|*/nginx.conf) echo 'nonsense;' >>"$f";; esac; exec `+real+` "$@"`)}
-			kind := map[string]string{"haproxy": "haproxy-1", "nginx": "nginx"}[name]
-			wantText(t, refused(t, kind, s), kind+" did not start", want)
-		})
-	}
-}
-
 func TestAnAddressThatIsTaken(t *testing.T) {
 	for _, name := range []string{"haproxy-1", "nginx", "envoy", "penstock"} {
 		t.Run(name, func(t *testing.T) {

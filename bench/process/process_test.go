@@ -46,8 +46,6 @@ var children = map[string]func(){
 		fmt.Println("ready")
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	},
-	// echoes its input.
-	"parrot": func() { _, _ = io.Copy(os.Stdout, os.Stdin) },
 	// prints an error and fails.
 	"fail": func() {
 		fmt.Fprint(os.Stderr, "first\nno such luck")
@@ -163,21 +161,6 @@ func exists(pid int) bool {
 	}
 	_, state, _ := strings.Cut(string(stat), ") ")
 	return !strings.HasPrefix(state, "Z")
-}
-
-func TestSendAndStdout(t *testing.T) {
-	c := start(t, "parrot")
-	for i := range 3 {
-		must.Do(t, c.Send(map[string]int{"n": i}))
-		want := fmt.Sprintf(`{"n":%d}`, i)
-		if line, err := c.Stdout(t.Context()); err != nil || line != want {
-			t.Errorf("got %q, %v, want %q", line, err, want)
-		}
-	}
-	must.Do(t, c.Stop(syscall.Signal(0), forever))
-	if exists(c.Pid()) {
-		t.Error("the process still exists")
-	}
 }
 
 func TestAChildThatEndsByItselfSaysWhy(t *testing.T) {

@@ -38,27 +38,6 @@ func (f ready) Ready(events uint32) { f(events) }
 
 var errEnough = errors.New("enough")
 
-func TestLoopTellsUntilAllIsRead(t *testing.T) {
-	l := newLoop(t)
-	a, b := newPair(t)
-	defer sys.Close(a)
-	defer sys.Close(b)
-	var got []byte
-	must.Do(t, l.Add(a, sys.EPOLLIN, ready(func(uint32) {
-		c := make([]byte, 1)
-		if _, err := sys.Recv(a, c, sys.MSG_DONTWAIT); err != nil {
-			t.Errorf("the event was reported, but %v", err)
-		}
-		if got = append(got, c[0]); len(got) == 3 {
-			l.Stop(errEnough)
-		}
-	})))
-	must.Get(sys.Send(b, []byte("abc"), sys.MSG_NOSIGNAL))(t)
-	if err := l.Run(t.Context()); !errors.Is(err, errEnough) || string(got) != "abc" {
-		t.Errorf("got %q, %v", got, err)
-	}
-}
-
 // Two descriptors are ready in one batch. The first handler replaces both by others, which must
 // not receive the events of the old ones.
 func TestEventsOfAClosedDescriptorReachNobody(t *testing.T) {

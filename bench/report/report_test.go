@@ -41,20 +41,6 @@ func TestNothingMeasuredIsNotANumber(t *testing.T) {
 	}
 }
 
-func TestRatiosAreOfTheSameRound(t *testing.T) {
-	// The machine becomes twice as slow. The contestant is always 1.5 of the base. The ratio of
-	// the medians would not show that.
-	base, x := report.Sample{10, 10, 5}, report.Sample{15, 15, 7.5}
-	for _, ratio := range x.Over(base) {
-		if ratio != 1.5 {
-			t.Errorf("got %v", ratio)
-		}
-	}
-	if n := len(x.Over(base[:2])); n != 2 {
-		t.Errorf("%d ratios of 2 rounds", n)
-	}
-}
-
 func TestUnits(t *testing.T) {
 	for _, test := range []struct{ got, want string }{
 		{report.Bytes(0), "0 B"},

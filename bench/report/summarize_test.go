@@ -41,21 +41,6 @@ func TestRatiosAreOfPairs(t *testing.T) {
 	}
 }
 
-func TestSystemCallsComeFromCountingTrialsAlone(t *testing.T) {
-	s := bulkScenario()
-	s.Summarize()
-	f := figure(t, s, "penstock", report.Contender, "system_calls_per_mb")
-	if !near(f.Median, 2) || f.Ratio == nil || !near(f.Ratio.Median, 0.5) {
-		t.Errorf("system calls: %+v, %+v", f, f.Ratio)
-	}
-	if f := figure(t, s, "penstock", report.Contender, "cpu_seconds_per_gb"); float64(f.High) > 1 {
-		t.Errorf("the counting trial's CPU is among the figures: %+v", f)
-	}
-	if _, ok := s.Cells[1].Figures["system_calls_per_mb"]; ok {
-		t.Error("a figure of a contestant whose calls were not counted")
-	}
-}
-
 func TestVoidAndFailedCellsHaveNoFigures(t *testing.T) {
 	s := bulkScenario()
 	s.Cells[2].Void = "it spliced nothing"
@@ -65,18 +50,6 @@ func TestVoidAndFailedCellsHaveNoFigures(t *testing.T) {
 		if c.Figures != nil || c.Rounds != nil {
 			t.Errorf("%s: %+v", c.Contestant, c)
 		}
-	}
-}
-
-func TestIdleIsPerSession(t *testing.T) {
-	s := idleScenario()
-	s.Summarize()
-	f := figure(t, s, "penstock", report.Contender, "rss_anon_bytes_per_session")
-	if !near(f.Median, 2500) || f.Ratio == nil || !near(f.Ratio.Median, 0.25) {
-		t.Errorf("got %+v, %+v", f, f.Ratio)
-	}
-	if f := figure(t, s, "direct", report.Contender, "slab_bytes_per_session"); f.Ratio == nil || !near(f.Ratio.Median, 0.25) {
-		t.Errorf("the floor: %+v", f)
 	}
 }
 

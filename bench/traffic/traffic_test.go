@@ -96,24 +96,3 @@ func TestClassify(t *testing.T) {
 		}
 	}
 }
-
-func TestRequestsRoundTrip(t *testing.T) {
-	for _, n := range []uint32{0, 1, 65521, 1<<32 - 1} {
-		once := traffic.AppendOnce(nil, n)
-		if got, err := traffic.ParseOnce(once); err != nil || got != n || traffic.Classify(once) != traffic.KindOnce {
-			t.Errorf("%q: got %d, %v", once, got, err)
-		}
-	}
-	if _, err := traffic.ParseOnce(traffic.AppendBulk(nil, 1)); err == nil {
-		t.Error("one request is taken for another")
-	}
-}
-
-func TestTrailerRoundTrip(t *testing.T) {
-	for _, n := range []int64{0, 1, 1 << 40} {
-		b := traffic.AppendTrailer(nil, n)
-		if got := traffic.ParseTrailer(b); len(b) != traffic.TrailerSize || got != n {
-			t.Errorf("%d became %d", n, got)
-		}
-	}
-}

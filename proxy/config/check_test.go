@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,9 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/internal/match"
-	clients "github.com/penstock/penstock/proxy/internal/source"
-	"pgregory.net/rapid"
 )
 
 // warned compares the warnings of a text, in short form, with the expected ones.
@@ -84,62 +80,6 @@ func TestCoveredRoutes(t *testing.T) {
 			warned(t, text)
 		}
 	}
-}
-
-// TestCoversIsCertain: no client reaches a route that is reported as covered.
-func TestCoversIsCertain(t *testing.T) {
-	names := []string{"a", "b.a", "c.b.a", "c"}
-	rules := []config.Rule{clients.All(), clients.UnixClients(), clients.UnixUser(1), clients.UnixGroup(1), clients.UnixUser(2)}
-	for _, n := range []string{"10.0.0.0/8", "10.0.0.0/16", "10.1.0.0/16", "10.1.1.1/32", "::/0", "0.0.0.0/0"} {
-		rules = append(rules, clients.Prefix(netip.MustParsePrefix(n)))
-	}
-	sources := []clients.Source{{}, clients.Unix(clients.Credentials{UID: 1, GID: 2}), clients.Unix(clients.Credentials{UID: 2, GID: 1})}
-	for _, a := range []string{"10.1.1.1", "10.1.1.2", "10.2.0.0", "11.0.0.0", "::1"} {
-		sources = append(sources, clients.TCP(netip.AddrPortFrom(netip.MustParseAddr(a), 1)))
-	}
-	pick := func(from ...string) *rapid.Generator[[]string] {
-		return rapid.SliceOfN(rapid.SampledFrom(from), 0, 2)
-	}
-	route := rapid.Custom(func(t *rapid.T) config.Match {
-		m := config.Match{
-			Source: rapid.SliceOfN(rapid.SampledFrom(rules), 0, 2).Draw(t, "source"),
-			SNI:    pick("a", "b.a", "c.b.a", "*.a", "*.b.a", "*").Draw(t, "sni"),
-			ALPN:   pick("h2", "x").Draw(t, "alpn"), Port: rapid.IntRange(0, 2).Draw(t, "port"),
-		}
-		return m
-	})
-	client := rapid.Custom(func(t *rapid.T) match.Client {
-		c := match.Client{
-			ServerName: rapid.SampledFrom(append(names, "")).Draw(t, "name"), ALPN: pick("h2", "x").Draw(t, "offered"),
-			Port: uint16(rapid.IntRange(1, 2).Draw(t, "to")), Source: rapid.SampledFrom(sources).Draw(t, "from"),
-		}
-		return c
-	})
-	rapid.Check(t, func(t *rapid.T) {
-		routes, all := rapid.SliceOfN(route, 10, 10).Draw(t, "routes"), rapid.SliceOfN(client, 20, 20).Draw(t, "clients")
-		for i := range routes {
-			for j := range routes {
-				if i != j && config.Covers(&routes[i], &routes[j]) {
-					neverReached(t, &routes[i], &routes[j], all)
-				}
-			}
-		}
-	})
-}
-
-// neverReached requires that no client reaches the second of two routes.
-func neverReached(t *rapid.T, first, second *config.Match, all []match.Client) {
-	table, err := match.New([]match.Route{matcher(first), matcher(second)})
-	must(t, err)
-	for i := range all {
-		if table.Find(&all[i]) == 1 {
-			t.Fatalf("%+v gets to %+v behind %+v", all[i], second, first)
-		}
-	}
-}
-
-func matcher(m *config.Match) match.Route {
-	return match.Route{SNI: m.SNI, ALPN: m.ALPN, Source: m.Source, Port: uint16(m.Port)}
 }
 
 // TestManyRoutes: the number of comparisons is limited.

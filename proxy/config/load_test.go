@@ -21,7 +21,6 @@ import (
 	"github.com/penstock/penstock/internal/testutil/race"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
-	"github.com/penstock/penstock/proxy/sockopt"
 	"go.yaml.in/yaml/v4"
 	"pgregory.net/rapid"
 )
@@ -66,37 +65,6 @@ const smallest = `
 listeners: [{name: db, bind: ":5432", upstream: pg}]
 upstreams: [{name: pg, endpoints: ["10.0.0.11:5432", "10.0.0.12:5432"]}]
 `
-
-func TestSmallestFile(t *testing.T) {
-	cfg := load(t, smallest)
-	ln, u := cfg.Listeners[0], cfg.Upstreams[0]
-	if ln.Name != "db" || ln.Upstream != "pg" || len(ln.Bind) != 1 || ln.Bind[0].String() != ":5432" {
-		t.Errorf("listener %+v", ln)
-	}
-	want := config.Timeouts{
-		Pos: ln.Timeouts.Pos, Preread: 5 * time.Second, Connect: 5 * time.Second, Idle: time.Hour,
-		HalfClose: time.Minute, LifetimeJitter: 0.1,
-	}
-	if ln.Timeouts != want {
-		t.Errorf("timeouts %+v", ln.Timeouts)
-	}
-	if ln.AcceptProxy != nil || ln.TLS != nil || u.Discover != nil || u.ZoneAware != nil || u.Fallback != nil || u.TLS != nil || cfg.Admin == nil || !cfg.Admin.Bind.Auto() {
-		t.Error("a section exists that the file lacks")
-	}
-	if u.HealthCheck == nil || u.HealthCheck.Type != "tcp" || u.HealthCheck.HTTP.Path != "/" || !slices.Equal(u.HealthCheck.HTTP.Status, []int{200}) {
-		t.Errorf("health check %+v", u.HealthCheck)
-	}
-	if u.OutlierDetection == nil || u.OutlierDetection.ConsecutiveFailures != 5 || u.CircuitBreaker == nil || u.CircuitBreaker.Open != time.Minute {
-		t.Error("outlier detection and circuit breaker are on by default")
-	}
-	wantEndpoint := config.Endpoint{
-		Pos:     config.Pos{File: "/etc/p.yaml", Line: 3, Column: 36},
-		Address: sockopt.Address{Network: "tcp", Name: "10.0.0.11:5432"}, Name: "10.0.0.11:5432", Weight: 1, State: config.Ready,
-	}
-	if u.Endpoints[0] != wantEndpoint {
-		t.Errorf("endpoint %+v, want %+v", u.Endpoints[0], wantEndpoint)
-	}
-}
 
 // whole has every key, with values that are not the defaults.
 func whole(t *testing.T) string {
@@ -358,19 +326,6 @@ listeners: [{name: l, bind: ":1", upstream: u}]
 upstreams: [{name: u, endpoints: ["h:1"], health_check: `+text+`}]`).Upstreams[0].HealthCheck
 		if got.Timeout != want.Timeout || got.FastInterval != want.FastInterval {
 			t.Errorf("%s: timeout %v, fast_interval %v; want %v, %v", text, got.Timeout, got.FastInterval, want.Timeout, want.FastInterval)
-		}
-	}
-}
-
-// TestPairsOfJSON: pairs of escapes are read, which JSON has and YAML does not.
-func TestPairsOfJSON(t *testing.T) {
-	n := config.JSON(`{"a": "\ud83d\ude00 \u00e9"}`)
-	if n == nil || n.Content[1].Value != "😀 é" {
-		t.Errorf("%+v", n)
-	}
-	for _, bad := range []string{`{"a": "\ud83d"}`, `{"a": "\ude00"}`, `{"a": 1`, `["a"`, "a: 1", "", "{a: 1}", strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40)} {
-		if n := config.JSON(bad); n != nil {
-			t.Errorf("%q is read as JSON: %+v", bad, n)
 		}
 	}
 }

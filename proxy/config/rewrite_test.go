@@ -129,20 +129,3 @@ func TestRewriteModules(t *testing.T) {
 		}
 	}
 }
-
-// TestRewriteContent: a module that was built again is another one.
-func TestRewriteContent(t *testing.T) {
-	text := "{listeners: [{name: l, bind: ':80', upstream: u, rewrite: {direction: up, wasm: a.wasm}}], upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]}"
-	load := func(pages uint32) *config.Listener {
-		m := rewriterOf("proxy_on_downstream_data")
-		m.Pages = pages
-		cfg, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/a.wasm": string(m.Bytes())}, "/etc/p.yaml", variables())
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
-		return cfg.Listeners[0]
-	}
-	if a := load(1); !a.Same(load(1)) || a.Same(load(2)) || len(a.Modules()) != 1 {
-		t.Error("the content is not compared")
-	}
-}

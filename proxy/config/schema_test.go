@@ -23,15 +23,6 @@ func TestSchemaIsOne(t *testing.T) {
 	}
 }
 
-// TestSchemaTakesWhatLoads: good files are good by the schema.
-func TestSchemaTakesWhatLoads(t *testing.T) {
-	for _, text := range []string{smallest, whole(t), "x-a: 5\n" + smallest} {
-		if err := config.ValidateText(text); err != nil {
-			t.Errorf("%v\n%s", err, text)
-		}
-	}
-}
-
 // at returns a text that has the key of a path, with a value, and the required keys around it.
 func at(path, value string) string {
 	keys := strings.Split(path, ".")
@@ -112,26 +103,6 @@ func aboutText(value string, problems []config.Problem) bool {
 	v := strings.Trim(value, "[]")
 	isText := v != "" && v != "null" && v != "true" && v != "false" && !strings.ContainsAny(v[:1], "0123456789-{") || strings.Contains(value, "s") || strings.Contains(value, "B") || v == "'10.0.0.1:1'"
 	return isText || value == "1.0" || value == "1e30"
-}
-
-// TestSchemaRefusesUnknownKeys: in every group.
-func TestSchemaRefusesUnknownKeys(t *testing.T) {
-	for _, k := range config.Keys() {
-		if !k.Section {
-			continue
-		}
-		path := k.Path
-		if k.List {
-			path += "[]"
-		}
-		text := at(path+".unknown", "5")
-		if err := config.ValidateText(text); err == nil {
-			t.Errorf("the schema takes %s", text)
-		}
-		if config.Decode(config.Tree{"/etc/p.yaml": text}, "/etc/p.yaml", nil) == nil {
-			t.Errorf("the loader takes %s", text)
-		}
-	}
 }
 
 // TestTags: the tags are complete and true.

@@ -42,16 +42,6 @@ type commands struct {
 	TLS      tlsCmd      `cmd:"" name:"tls" help:"Measure handshakes and messages of a listener that terminates TLS, and compare them with HAProxy."`
 	Version  versionCmd  `cmd:"" help:"Print the version of this program."`
 	Part     partCmd     `cmd:"" hidden:""`
-	Former   formerCmd   `cmd:"" hidden:"" name:"claims" aliases:"balancer,echo-servers,idle,iperf3,mirror,rewrite,shares,soak,switches,verdict,write"`
-}
-
-// formerCmd stands for all removed commands.
-type formerCmd struct {
-	Args []string `arg:"" optional:"" passthrough:""`
-}
-
-func (*formerCmd) Run(*cli.Env) error {
-	return cli.Usagef("this command was removed: go test -bench Claim ./bench/claims measures parts, penstock-bench run measures the cost of a configuration file, and soak and verdict are tests in proxy/test")
 }
 
 // versionCmd prints the version.

@@ -121,70 +121,6 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// TestFarAhead: one side may be ahead by any number of bytes. Equal answers are equal then, and a
-// byte that differs is found, whichever side is ahead, and wherever the other one meets it.
-func TestFarAhead(t *testing.T) {
-	long := bytes.Repeat([]byte("0123456789abcde\n"), 64<<10) // 1 MiB
-	for _, at := range []int{-1, 0, 100, 50_000, 500_000, len(long) - 1} {
-		other := bytes.Clone(long)
-		if at >= 0 {
-			other[at] ^= 1
-		}
-		for _, lead := range []int{0, 1000, 100_000, len(long)} {
-			for _, first := range []int{primary, shadow} {
-				s, r, b := session(t, Config{Examples: 1}, SessionBytes)
-				sides := [2][]byte{long, other}
-				s.answer(first, sides[first][:lead], time.Unix(1, 0))
-				for n := 0; n < len(long); n += 1 << 10 {
-					s.answer(1-first, sides[1-first][n:n+1<<10], time.Unix(2, 0))
-					if n >= lead && n+1<<10 <= len(long) {
-						s.answer(first, sides[first][max(n, lead):n+1<<10], time.Unix(2, 0))
-					} else if n+1<<10 > lead {
-						s.answer(first, sides[first][lead:n+1<<10], time.Unix(2, 0))
-					}
-					holds(t, s)
-				}
-				s.End(true, time.Unix(3, 0))
-				got := r.Snapshot()
-				if (at < 0) != (got.Equal == 1) || (at >= 0) != (got.Different == 1) {
-					t.Errorf("flip at %d, %d ahead by %d: %d equal, %d different", at, first, lead, got.Equal, got.Different)
-				}
-				if at >= 0 && (lead <= 1000 || at <= 100) && (len(got.Examples) != 1 || got.Examples[0].Offset != int64(at)) {
-					t.Errorf("flip at %d, %d ahead by %d: %+v", at, first, lead, got.Examples)
-				}
-				if b.Used() != 0 {
-					t.Errorf("%d bytes are held after the end", b.Used())
-				}
-			}
-		}
-	}
-}
-
-// TestLines: pieces change nothing, equal lines are equal, and a flipped byte is one difference at
-// its place.
-func TestLines(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.SliceOfN(rapid.StringMatching("[a-z ]{0,30}\r?\n"), 1, 40).Draw(t, "lines")
-		line := rapid.IntRange(0, len(text)-1).Draw(t, "line")
-		at := rapid.IntRange(-1, len(text[line])-2).Draw(t, "at")
-		flipped := append([]string{}, text...)
-		if at >= 0 {
-			flipped[line] = text[line][:at] + "\x01" + text[line][at+1:]
-		}
-		w := wire{primary: []byte(strings.Join(text, "")), shadow: []byte(strings.Join(flipped, ""))}
-		got := play(t, Config{Framing: Lines}, w, drawn(t), true)
-		if at < 0 {
-			if got.Equal != uint64(len(text)) || got.Different != 0 {
-				t.Fatalf("%d equal, %d different of %d", got.Equal, got.Different, len(text))
-			}
-			return
-		}
-		if got.Equal != uint64(len(text)-1) || got.Different != 1 || got.Examples[0].Offset != int64(at) {
-			t.Fatalf("%d equal, %d different of %d, flipped %d: %+v", got.Equal, got.Different, len(text), at, got.Examples)
-		}
-	})
-}
-
 // TestManyAnswersAhead: a side that is ahead by more answers than there is memory for ends the
 // comparison, and its memory comes back.
 func TestManyAnswersAhead(t *testing.T) {
@@ -332,17 +268,6 @@ func TestLags(t *testing.T) {
 	if low := r.Snapshot().Names[0].Lag; low != got {
 		t.Errorf("of the only name: %+v, of all %+v", low, got)
 	}
-}
-
-// TestBuckets: a bucket's middle is within an eighth of the times in it.
-func TestBuckets(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ns := rapid.Uint64Range(1<<lagFloor, 1<<37-1).Draw(t, "ns")
-		got := float64(middle(bucket(ns)))
-		if ratio := got / float64(ns); ratio < 7.0/8 || ratio > 9.0/8 {
-			t.Fatalf("%d is near %v", ns, got)
-		}
-	})
 }
 
 // TestNames: names beyond the bound are one.
