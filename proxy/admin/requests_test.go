@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -21,85 +20,11 @@ import (
 	"github.com/penstock/penstock/proxy/rollback"
 )
 
-func TestStatus(t *testing.T) {
-	r := newRig(t, "")
-	s, err := r.Status(t.Context())
-	must(t, err)
-	if s.PID != os.Getpid() || s.Version != "v1" || s.Generation != 1 || time.Since(s.Started) > time.Minute || s.Started.IsZero() {
-		t.Errorf("of the process: %+v", s)
-	}
-	want := r.balancer.Status()
-	if s.Connections != want.Connections || s.Counters["failures"] != 7 || s.Listeners[0].State != admin.Paused || s.Upstreams[0].Endpoints[0].Active != 3 {
-		t.Errorf("%+v", s)
-	}
-}
-
-func TestReloadConfirmRollback(t *testing.T) {
-	r := newRig(t, "")
-	done, err := r.Reload(t.Context(), rollback.Options{Confirm: 2 * time.Minute, RollbackIf: "failures>50"})
-	if err != nil || done.Generation != 2 || done.Pending == nil || done.Pending.RollbackIf != "failures>50" || len(done.Changes) != 1 {
-		t.Fatalf("%+v, %v", done, err)
-	}
-	if left := time.Until(done.Pending.Until); left > 2*time.Minute || left < time.Minute {
-		t.Errorf("the reload waits for %v", left)
-	}
-	if s, err := r.Status(t.Context()); err != nil || s.Pending == nil || s.Pending.Generation != 2 || !s.Pending.Until.Equal(done.Pending.Until) {
-		t.Errorf("the status has %+v, %v", s.Pending, err)
-	}
-	_, err = r.Reload(t.Context(), rollback.Options{})
-	refused(t, err, http.StatusConflict, "generation 2 waits to be confirmed")
-	if s, err := r.Confirm(t.Context(), 0); err != nil || s.Generation != 2 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	_, err = r.Confirm(t.Context(), 0)
-	refused(t, err, http.StatusConflict, "nothing waits to be confirmed")
-	if s, err := r.Rollback(t.Context(), 0); err != nil || s.Generation != 1 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	_, err = r.Rollback(t.Context(), 0)
-	refused(t, err, http.StatusConflict, "nothing to return to")
-	_, err = r.Reload(t.Context(), rollback.Options{Confirm: time.Hour})
-	must(t, err)
-	_, err = r.Confirm(t.Context(), 2)
-	refused(t, err, http.StatusConflict, "too late to confirm generation 2: generation 3 waits to be confirmed")
-	if s, err := r.Confirm(t.Context(), 3); err != nil || s.Generation != 3 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	g, err := r.Generations(t.Context())
-	if err != nil || g.Current != 3 || g.History[1].State != rollback.RolledBack || g.History[1].By != fmt.Sprintf("uid=%d pid=%d", os.Geteuid(), os.Getpid()) {
-		t.Errorf("%+v, %v", g, err)
-	}
-}
-
 func refused(t *testing.T, err error, code int, text string) {
 	t.Helper()
 	var r *admin.Refusal
 	if !errors.As(err, &r) || r.Code != code || !strings.Contains(r.Line, text) || strings.Contains(r.Line, "\n") {
 		t.Errorf("%v, want %d, %q", err, code, text)
-	}
-}
-
-func TestProblemsOfAConfiguration(t *testing.T) {
-	r := newRig(t, "")
-	r.reloader.bad = &admin.ConfigError{Path: "p.yaml", Problems: []string{"one", "two"}, Text: "p.yaml:1:2: one\np.yaml:3:4: two\n"}
-	_, err := r.Reload(t.Context(), rollback.Options{})
-	refused(t, err, http.StatusUnprocessableEntity, "p.yaml: 2 problems, nothing was changed")
-	var f *admin.Refusal
-	if errors.As(err, &f) && f.Details != "p.yaml:1:2: one\np.yaml:3:4: two\n" {
-		t.Errorf("details are %q", f.Details)
-	}
-	_, err = r.Plan(t.Context(), "")
-	refused(t, err, http.StatusUnprocessableEntity, "2 problems")
-}
-
-func TestPlan(t *testing.T) {
-	r := newRig(t, "")
-	p, err := r.Plan(t.Context(), "/etc/a b&c.yaml")
-	if err != nil || p.Connections != 3 || !reflect.DeepEqual(p.Changes[0], admin.PlannedChange{What: "/etc/a b&c.yaml", Connections: 2}) {
-		t.Errorf("%+v, %v", p, err)
-	}
-	if n := r.reloader.Status().Current; n != 1 {
-		t.Errorf("a plan made generation %d", n)
 	}
 }
 

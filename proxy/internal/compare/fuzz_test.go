@@ -1,9 +1,7 @@
 package compare
 
 import (
-	"syscall"
 	"testing"
-	"time"
 )
 
 // fuzz plays any bytes in pieces of two sizes: nothing panics, memory is bounded and comes back, and
@@ -40,35 +38,4 @@ func FuzzLines(f *testing.F) {
 func FuzzLengths(f *testing.F) {
 	f.Add([]byte("ask"), []byte("x\x00\x03abcx\x00\x00"), []byte("x\x00\x03abdx\x00\x01z"), uint8(3))
 	fuzz(f, Config{Framing: LengthPrefixed, Length: Length{Offset: 1, Width: 2}})
-}
-
-// bench compares equal answers in pieces of 16 KiB, one side a piece ahead.
-func bench(b *testing.B, c Config, request, answers []byte) {
-	plan, err := NewPlan(c)
-	must(b, err)
-	r, budget, now := NewReport(), NewBudget(TotalBytes), time.Now()
-	b.SetBytes(int64(len(answers)))
-	b.ReportAllocs()
-	begin := cpu(b)
-	for b.Loop() {
-		s := plan.NewSession(budget, r)
-		s.Request(request, now)
-		for n := 0; n < len(answers); n += 16 << 10 {
-			piece := answers[n:min(n+16<<10, len(answers))]
-			s.Primary(piece, now)
-			s.Shadow(piece, now)
-		}
-		s.End(true, now)
-	}
-	b.ReportMetric(float64(b.N)*float64(len(answers))/1e6/(cpu(b)-begin).Seconds(), "MB/CPU-s")
-	if got := r.Snapshot(); got.Different+got.Unsettled > 0 || got.Equal == 0 || len(got.Stopped) != int(stops)-1 {
-		b.Fatalf("%+v", got)
-	}
-}
-
-// cpu returns the time that the process has had a CPU, which other load on the machine does not change.
-func cpu(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -394,14 +394,3 @@ func FuzzGRPC(f *testing.F) {
 	f.Add([]byte("no preface"), twice.out.Bytes(), once.out.Bytes(), uint8(3))
 	fuzz(f, Config{Framing: GRPC, Mask: []Mask{{Pattern: "[0-9]{2}"}}})
 }
-
-func BenchmarkGRPC(b *testing.B) {
-	p, n := newPeer(b), 200
-	body := append([]byte{0, 0, 0, 0x10, 0}, bytes.Repeat([]byte("v"), 4096)...)
-	for i := range n {
-		p.head(uint32(2*i+1), false, ":status", "200", "content-type", "application/grpc")
-		p.ok(p.f.WriteData(uint32(2*i+1), false, body))
-		p.head(uint32(2*i+1), true, "grpc-status", "0", "grpc-message", "")
-	}
-	bench(b, Config{Framing: GRPC}, []byte("no preface, since so many requests would be open at a time"), p.out.Bytes())
-}

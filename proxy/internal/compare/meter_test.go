@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -169,4 +170,11 @@ func TestPatternsAreBounded(t *testing.T) {
 			t.Errorf("%v: %v", c.masks, err)
 		}
 	}
+}
+
+// cpu returns the time that the process has had a CPU, which other load on the machine does not change.
+func cpu(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -2,16 +2,9 @@ package proxyproto_test
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -22,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/leak"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
@@ -57,20 +51,17 @@ func run(t *testing.T, listeners []net.Listener, command ...string) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	inherited := ""
-	for i, l := range listeners {
+	for _, l := range listeners {
 		f, err := l.(*net.TCPListener).File()
 		must(t, err)
 		defer f.Close()
 		defer l.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
-		inherited += fmt.Sprintf("%d;", 3+i)
 	}
-	cmd.Env = append(os.Environ(), "NGINX="+inherited) // as nginx passes them to its successor
 	must(t, cmd.Start())
 	t.Cleanup(func() {
 		kill := time.AfterFunc(condition.Patience, func() { cmd.Process.Kill() })
-		cmd.Process.Signal(syscall.SIGTERM) // so that nginx ends its worker too
+		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
 		kill.Stop()
 		if t.Failed() {
@@ -178,35 +169,6 @@ frontend verifier
 	})
 }
 
-func TestNginxVerifies(t *testing.T) {
-	nginx := need(t, "nginx")
-	dir := t.TempDir()
-	socket := filepath.Join(dir, "s")
-	write(t, filepath.Join(dir, "nginx.conf"), `
-daemon off; master_process off; pid `+dir+`/pid; error_log stderr;
-events {}
-http {
-	access_log off;
-	client_body_temp_path `+dir+`; proxy_temp_path `+dir+`; fastcgi_temp_path `+dir+`; uwsgi_temp_path `+dir+`; scgi_temp_path `+dir+`;
-	server {
-		listen unix:`+socket+` proxy_protocol;
-		location / { return 200 "$proxy_protocol_addr $proxy_protocol_port $proxy_protocol_server_addr $proxy_protocol_server_port"; }
-	}
-}`)
-	run(t, nil, nginx, "-p", dir, "-c", "nginx.conf", "-e", "stderr")
-	for name, test := range connections {
-		t.Run(name, func(t *testing.T) {
-			c := test.c
-			c.Authority, c.Checksum = "shop.example.com", true
-			for _, version := range []int{1, 2} {
-				if got := asked(t, socket, proxyproto.Append(nil, version, &c)); got != test.want {
-					t.Errorf("version %d: it read %q, want %q", version, got, test.want)
-				}
-			}
-		})
-	}
-}
-
 // received reads a header from a socket, waiting each time for as many bytes as Length
 // returns, and no more; then it reads the client's data.
 func received(t *testing.T, l net.Listener, sent string) proxyproto.Info {
@@ -255,6 +217,7 @@ func TestHAProxySends(t *testing.T) {
 	to, err := net.Listen("unix", filepath.Join(dir, "to"))
 	must(t, err)
 	defer to.Close()
+	cert, key := certificate.New(t, "shop.example.com")
 	listeners := []net.Listener{listen(t), listen(t), listen(t)}
 	run(t, listeners, haproxy, "-db", "-f", write(t, filepath.Join(dir, "haproxy.cfg"), `
 defaults
@@ -270,7 +233,7 @@ listen two
 	bind fd@4
 	server s unix@`+dir+`/to send-proxy-v2 proxy-v2-options crc32c,unique-id
 listen tls
-	bind fd@5 ssl crt `+certificate(t, dir)+` alpn h2
+	bind fd@5 ssl crt `+write(t, filepath.Join(dir, "cert.pem"), cert+key)+` alpn h2
 	server s unix@`+dir+`/to send-proxy-v2-ssl-cn proxy-v2-options crc32c,authority,ssl-cipher
 `))
 	for i, version := range []int{1, 2} {
@@ -316,43 +279,4 @@ func parts(b []byte) (s string) {
 		found[t] = string(v)
 	}
 	return fmt.Sprint(b[0], found)
-}
-
-func TestNginxSends(t *testing.T) {
-	nginx := need(t, "nginx")
-	const module = "/usr/lib/nginx/modules/ngx_stream_module.so"
-	if _, err := os.Stat(module); err != nil {
-		t.Skipf("nginx has no stream module (Debian package libnginx-mod-stream): %v", err)
-	}
-	dir := t.TempDir()
-	to, l := listen(t), listen(t) // the worker runs as user nobody, and may not enter dir
-	defer to.Close()
-	write(t, filepath.Join(dir, "nginx.conf"), `
-load_module `+module+`;
-daemon off; worker_processes 1; pid `+dir+`/pid; error_log stderr;
-events {}
-stream {
-	server { listen `+l.Addr().String()+`; proxy_pass `+to.Addr().String()+`; proxy_protocol on; }
-}`)
-	run(t, []net.Listener{l}, nginx, "-p", dir, "-c", "nginx.conf", "-e", "stderr")
-	c := dial(t, "tcp", l.Addr().String())
-	io.WriteString(c, "hello")
-	told(t, received(t, to, "hello"), c, 1)
-}
-
-func certificate(t *testing.T, dir string) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "shop.example.com"}, DNSNames: []string{"shop.example.com"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	must(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})...)
-	return write(t, filepath.Join(dir, "cert.pem"), string(text))
 }

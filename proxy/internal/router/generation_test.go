@@ -149,30 +149,6 @@ func TestHeaderRulesThatChange(t *testing.T) {
 	}
 }
 
-// TestDeniedAndAllowedAgain: after two reloads, of which the first would have denied it, a client
-// that looks again is judged by the second. The same applies to a client that was accepted under
-// rules that deny it, if its header comes after a reload that allows it.
-func TestDeniedAndAllowedAgain(t *testing.T) {
-	for name, then := range map[string]limit.Access{"no rules": {}, "others are denied": {Deny: set("203.0.113.0/24")}, "it is allowed": {Allow: set("192.0.2.0/24")}} {
-		t.Run(name, func(t *testing.T) {
-			r, waits, c := heldRig(t, nil)
-			denies := r.reload(func(lc *router.ListenerConfig) { lc.Access.Deny = set(everybody) })
-			admitter := denies.Service().Admitter
-			if err := admitter.Admit(c, false, r.clock); err != nil {
-				t.Fatal(err)
-			}
-			r.reload(func(lc *router.ListenerConfig) { lc.Access = then })
-			if step := r.inVain(waits); step.Action != worker.Park {
-				t.Errorf("one that is held: %v, %v", step.Action, waits.Err())
-			}
-			if err := admitter.AdmitSource(c, r.clock); err != nil {
-				t.Errorf("one whose header comes: %v", err)
-			}
-			admitter.Released(c.AdmissionToken)
-		})
-	}
-}
-
 // TestTimesThatChange: clients wait for as long as their upstream is now configured, from when
 // they began to. A shorter time has them all look again, a longer one costs none its place.
 func TestTimesThatChange(t *testing.T) {
@@ -410,32 +386,6 @@ func TestUnroutedWhileSwapped(t *testing.T) {
 	r.takes(before, worker.Connect)
 	if r.active() != 0 || well.active() != 2 {
 		t.Errorf("afterwards %d go where the generation before leads, %d where the next one does", r.active(), well.active())
-	}
-}
-
-// TestQueuedGoesWhereTheListenerLeads: a client that waits for room, and whose upstream is asked to look again since it
-// is removed, goes where its listener leads now, although there is room by then.
-func TestQueuedGoesWhereTheListenerLeads(t *testing.T) {
-	r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: time.Minute}, nil)
-	r.listener.Enforce()
-	r.occupy()
-	s := router.NewWaitingSearch(r.listener, r.snapshot)
-	s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
-	defer s.Close()
-	r.takes(s, worker.Park)
-	well := newRig(t, 1, router.SnapshotConfig{}, nil)
-	r.reload(func(lc *router.ListenerConfig) { lc.Default = well.snapshot })
-	for len(s.Woken()) > 0 {
-		<-s.Woken()
-	}
-	r.upstream.AskAgain()
-	if len(s.Woken()) == 0 {
-		t.Error("it is not asked again")
-	}
-	r.endpoint(0).SetLimit(2)
-	r.takes(s, worker.Connect)
-	if r.active() != 1 || well.active() != 1 {
-		t.Errorf("%d sessions where it has waited, %d where the listener leads", r.active(), well.active())
 	}
 }
 

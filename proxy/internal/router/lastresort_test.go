@@ -460,21 +460,6 @@ func TestHoldBoundsTheSearch(t *testing.T) {
 	}
 }
 
-// TestOneServesAmongManyDead: a client finds the one endpoint that serves, whether clients are held or not.
-func TestOneServesAmongManyDead(t *testing.T) {
-	t.Parallel()
-
-	for _, hold := range []time.Duration{0, 3 * time.Second} {
-		r := newRig(t, manyDead, router.SnapshotConfig{Attempts: 2, QueueSize: 10, Hold: hold}, nil)
-		s, _ := r.search()
-		refused, took, served := r.seek(s, 20*time.Microsecond, "10.0.3.200")
-		if !served {
-			t.Errorf("hold %v: refused after %d connects and %v", hold, refused, took)
-		}
-		s.Close()
-	}
-}
-
 // TestOwnFaultsArePaced: a client for which this machine lacks something tries a few endpoints, and waits before it
 // tries others.
 func TestOwnFaultsArePaced(t *testing.T) {
@@ -546,39 +531,6 @@ func TestNobodyIsRefusedWhileOneServes(t *testing.T) {
 						t.Error(w.report())
 					}
 				})
-			}
-		})
-	}
-}
-
-// TestQueueIsServedWhenOneIsBack: clients that wait for room at the only server that serves are served
-// by another one as soon as it is back, though it is ejected, or down by its checks, for long.
-func TestQueueIsServedWhenOneIsBack(t *testing.T) {
-	for _, checked := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			of := defaults(2)
-			of.limits[1] = 1
-			if of.check.Interval, of.check.FastInterval = time.Minute, time.Minute; !checked {
-				of.check = nil
-			} else {
-				of.outlierless, of.check.Fall = true, 1
-			}
-			w := newWorld(t, of)
-			if w.turn(0, refusing); checked {
-				w.servers[0].SetHealthy(false)
-			}
-			w.come(300, 3*time.Second)
-			waiting := w.upstream.Waiting()
-			w.turn(0, serving)
-			time.Sleep(2*50*time.Millisecond + 10*roundTrip)
-			if left := w.upstream.Waiting(); waiting < 100 || left != 0 {
-				t.Errorf("checked %v: %d have waited, and %d do when it is back", checked, waiting, left)
-			}
-			if w.end(); len(w.refused) > 0 || w.longest > 4*time.Second {
-				t.Error(w.report())
-			}
-			if checked {
-				w.servers[0].SetHealthy(true)
 			}
 		})
 	}

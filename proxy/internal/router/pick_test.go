@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -128,34 +127,6 @@ func TestWithheldEjection(t *testing.T) {
 }
 
 func policyOf(t *testing.T) string { return t.Name()[strings.LastIndexByte(t.Name(), '/')+1:] }
-
-// TestTwoOfThreeDrop: of three servers, two drop all segments. Clients wait for one connect
-// timeout at most, except those that came before the failures were known. Then hardly any client
-// waits.
-func TestTwoOfThreeDrop(t *testing.T) {
-	for seed := range uint64(8) {
-		synctest.Test(t, func(t *testing.T) {
-			of := defaults(3)
-			of.seed, of.check = seed+1, nil
-			w := newWorld(t, of)
-			w.come(40, 2*time.Second)
-			w.turn(0, dropping)
-			w.turn(1, dropping)
-			w.come(40, 12*time.Second)
-			vain := w.vain()
-			w.come(40, 20*time.Second)
-			if w.end(); len(w.refused) > 0 || len(w.wrong) > 0 {
-				t.Error(w.report(), w.wrong)
-			}
-			if w.longest > of.connect+of.connect/2 {
-				t.Errorf("a client has waited for %v", w.longest)
-			}
-			if more := w.vain() - vain; more > 10 {
-				t.Errorf("%d clients were sent there unsuccessfully in the last 20 s", more)
-			}
-		})
-	}
-}
 
 func (r *rig) breakerOf(cfg health.BreakerConfig) *health.Breaker {
 	cfg.Window, cfg.Open, cfg.TrialConnections = time.Minute, cmp.Or(cfg.Open, time.Minute), max(cfg.TrialConnections, 1)

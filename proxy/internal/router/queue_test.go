@@ -240,37 +240,6 @@ func (c *chain) leave(i int) {
 	g.binding.Ended(0, answered, nil)
 }
 
-// TestWaitersOfAFallback: a client that waits at the fallback gets the place that becomes free at
-// its own upstream. Clients get places in the order in which they came.
-func TestWaitersOfAFallback(t *testing.T) {
-	c := newChain(t, 1, 1)
-	for range 4 {
-		c.come(t, 0)
-	}
-	first := c.waiting[0]
-	if len(c.served) != 2 || len(c.waiting) != 2 {
-		t.Fatalf("%d are served, %d wait", len(c.served), len(c.waiting))
-	}
-	c.leave(0) // the client of the upstream itself
-	c.come(t, 0)
-	if len(c.waiting) != 3 {
-		t.Error("one that came later is before those that wait")
-	}
-	c.settle(t)
-	if len(c.waiting) != 2 || first.binding == nil || c.rigs[0].active() != 1 {
-		t.Errorf("%d wait, %d at the upstream", len(c.waiting), c.rigs[0].active())
-	}
-	for len(c.served) > 0 {
-		c.leave(0)
-		c.settle(t)
-	}
-	for i, r := range c.rigs {
-		if r.active() != 0 || r.upstream.Waiting() != 0 {
-			t.Errorf("upstream %d has %d sessions, and %d wait", i, r.active(), r.upstream.Waiting())
-		}
-	}
-}
-
 // TestWaitersOfAFallbackModel: whatever clients come and go, no upstream of a chain of fallbacks
 // is idle while a client waits that may have it. Clients of the same upstream are served in turn.
 func TestWaitersOfAFallbackModel(t *testing.T) {
