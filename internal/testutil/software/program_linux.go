@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/race"
 )
 
 // Build builds programs, by import path, into a directory that is removed at the end of the test. They have the
@@ -20,7 +21,7 @@ func Build(t testing.TB, packages ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	args := []string{"build", "-buildvcs=false", "-o", dir + "/"}
-	if raceEnabled {
+	if race.Enabled {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, packages...)...)
@@ -45,7 +46,7 @@ func Long(t testing.TB, of string) {
 // races.
 func Unraced(t testing.TB, of string) {
 	t.Helper()
-	if raceEnabled {
+	if race.Enabled {
 		t.Skipf("%s, in which the race detector finds nothing; the run without it has it", of)
 	}
 }

@@ -279,20 +279,6 @@ func TestLongHandshakes(t *testing.T) {
 	}
 }
 
-func TestStats(t *testing.T) {
-	a := newAuthority(t, "test")
-	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}})
-	cfg := &tls.Config{ServerName: "a.test", RootCAs: a.pool(), ClientSessionCache: tls.NewLRUClientSessionCache(4)}
-	for range 3 {
-		_, cerr, serr := meet(t, s, cfg)
-		must(t, errors.Join(cerr, serr))
-	}
-	st := s.Stats()
-	if st.Counts().Completed != 3 || st.Counts().Resumed != 2 || st.Failed.Total() != 0 {
-		t.Errorf("completed %d, resumed %d, failed %d", st.Counts().Completed, st.Counts().Resumed, st.Failed.Total())
-	}
-}
-
 // TestNoDeadline: a handshake's bound does not remain.
 func TestNoDeadline(t *testing.T) {
 	a := newAuthority(t, "test")

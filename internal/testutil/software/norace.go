@@ -1,5 +1,0 @@
-//go:build !race
-
-package software
-
-const raceEnabled = false
