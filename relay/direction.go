@@ -472,6 +472,10 @@ func (d *direction) hasFallen(f Fallback) bool {
 }
 
 func (d *direction) countLost(n int64) {
+	if n > 0 && d.mode == rewriting { // a Rewriter may have made more bytes of those that came
+		r := d.rareState()
+		n = min(n, r.rewrite.in-r.lost.Load())
+	}
 	if n > 0 {
 		d.rareState().lost.Add(n)
 	}

@@ -185,11 +185,15 @@ const flushMoves = 1 << 14
 // abandon gives everything back, and counts the residue as lost; if queued is set, also the bytes in the
 // source's receive queue. The pipe's pool closes a pipe that holds bytes.
 func (d *direction) abandon(queued bool) {
-	n := int64(d.residue() + d.heldBack())
+	n, unread := int64(d.residue()+d.heldBack()), int64(0)
 	if queued && !d.is(eofSeen) && !d.spent() {
-		n += int64(d.link.queued())
+		unread = int64(d.link.queued())
 	}
-	d.countLost(n)
+	if d.mode == rewriting {
+		r := d.rareState().rewrite
+		r.in += unread + int64(len(r.ahead)) // these have come, too
+	}
+	d.countLost(n + unread)
 	if o := d.rare.Load(); o != nil {
 		o.ahead = nil
 	}

@@ -695,6 +695,25 @@ func (w *wrongTransform) Take(b []byte) (n int, busy bool, err error) {
 func (w *wrongTransform) Held() int { return w.held }
 func (*wrongTransform) Close()      {}
 
+// An endless Transform makes bytes without end of the first that comes.
+type endless struct{ wrongTransform }
+
+func (w *endless) Take(b []byte) (int, bool, error) { return min(w.came, 1) * len(b), false, nil }
+
+// TestTransformLosesNoMoreThanCame: bytes that a Transform has added are not lost when B is reset.
+func TestTransformLosesNoMoreThanCame(t *testing.T) {
+	t.Parallel()
+
+	j := transformed(t, ofLoop().looped(t, newRelay(t, nil)), new(endless), nil, time.Hour, "")
+	write(t, j.A, "hello")
+	readFull(t, j.B, make([]byte, 5))
+	abort(t, j.B)
+	<-j.done
+	if f := j.res.AToB; j.res.Reason != relay.ReasonReset || f.Bytes() < 5 || f.Lost != 5 {
+		t.Errorf("%+v", j.res)
+	}
+}
+
 // TestTransformHoldsBackAtTheEnd: bytes that a Transform still holds at the end, though it does not work, are no clean end, and neither is
 // an error of Take after End.
 func TestTransformHoldsBackAtTheEnd(t *testing.T) {
@@ -711,7 +730,7 @@ func TestTransformHoldsBackAtTheEnd(t *testing.T) {
 		}
 		_ = j.A.CloseWrite()
 		<-j.done
-		if j.res.Reason != relay.ReasonError || j.err == nil || !strings.Contains(j.err.Error(), says) || j.res.AToB.Lost != int64(w.held) {
+		if j.res.Reason != relay.ReasonError || j.err == nil || !strings.Contains(j.err.Error(), says) || j.res.AToB.Lost != int64(min(w.held, 5)) {
 			t.Errorf("%s: %+v, %v", says, j.res, j.err)
 		}
 		if w.fail == nil && !errors.Is(j.err, driver.ErrRewriter) {
