@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,6 +248,61 @@ func TestJoinDatagrams(t *testing.T) {
 	s.Cut(errRecorded)
 	if o := end(t, ends); !errors.Is(o.err, errRecorded) {
 		t.Error(o.err)
+	}
+}
+
+// lasting hides that an earlier datagram was refused.
+type lasting struct{ *net.UDPConn }
+
+func (c lasting) Read(b []byte) (int, error) {
+	n, err := c.UDPConn.Read(b)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return 0, nil
+	}
+	return n, err
+}
+
+func (c lasting) Write(b []byte) (int, error) {
+	n, err := c.UDPConn.Write(b)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return len(b), nil
+	}
+	return n, err
+}
+
+// TestRefusedDatagram: a datagram that meets a closed port ends the session, unless a wrapper hides the error.
+func TestRefusedDatagram(t *testing.T) {
+	t.Parallel()
+
+	for _, hidden := range []bool{false, true} {
+		A, a := udpPair(t)
+		B, b := udpPair(t)
+		at := B.LocalAddr().(*net.UDPAddr)
+		must.Do(t, B.Close())
+		if hidden {
+			b = lasting{b.(*net.UDPConn)}
+		}
+		s := newRelay(t, nil).NewSession(a, b)
+		ends := start(t, s)
+		write(t, A, "refused")
+		if !hidden {
+			if o := end(t, ends); o.result.Reason != relay.ReasonError || !errors.Is(o.err, syscall.ECONNREFUSED) || o.result.Culprit != relay.SideB {
+				t.Errorf("%+v, %v", o.result, o.err)
+			}
+			continue
+		}
+		back := must.Get(net.ListenUDP("udp4", at))(t)
+		defer back.Close()
+		condition.Await(t, "a datagram", func() bool {
+			write(t, A, "there")
+			_ = back.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			_, err := back.Read(make([]byte, 10))
+			return err == nil
+		})
+		s.Cut(errRecorded)
+		if o := end(t, ends); !errors.Is(o.err, errRecorded) {
+			t.Error(o.err)
+		}
 	}
 }
 

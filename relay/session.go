@@ -47,6 +47,9 @@ import (
 // socket knows no reset: its peer sees ECONNRESET only if it had sent bytes that were not read, and an end of
 // file otherwise.
 //
+// A datagram socket has no end of file. Each error of it ends the session, as it ends io.Copy, although UDP may go on
+// after some: ECONNREFUSED says that an earlier datagram met a closed port (udp(7)). A wrapper may hide that error.
+//
 // On goroutines a deadline that passes is an error of its connection, as for io.Copy. A busy session notices it
 // within some milliseconds, or when its next wait ends. A write deadline that has passed, even before the
 // session, is noticed only when bytes have been written to its connection, and not in the first 10 ms of the
