@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -247,6 +248,12 @@ func TestPlaces(t *testing.T) {
 	p := hostOf(map[string]string{"proc/self/cgroup": "0::/system.slice/penstock.service\n", "proc/self/status": "Seccomp:\t2\n"}).place()
 	if p.unit != "penstock.service" || p.seccomp != 2 {
 		t.Errorf("%+v", p)
+	}
+	link := func(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
+	for to, engine := range map[string]string{"uts:[4026531838]": "", "uts:[4026532001]": inDocker} {
+		if p := (host{fstest.MapFS{".dockerenv": {}, "proc/self/ns/uts": link(to)}}).place(); p.engine != engine {
+			t.Errorf("with %s it is in %q", to, p.engine)
+		}
 	}
 }
 

@@ -138,17 +138,18 @@ func (h host) place() place {
 		_, err := fs.Stat(h.files, path)
 		return err == nil
 	}
+	// The first namespaces have fixed numbers (include/linux/proc_ns.h, PROC_UTS_INIT_INO, PROC_USER_INIT_INO).
+	uts, _ := fs.ReadLink(h.files, "proc/self/ns/uts")
 	switch by := os.Getenv("container"); {
 	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		p.engine = inKubernetes
 	case by == "podman" || there("run/.containerenv"):
 		p.engine = inPodman
-	case by == "docker" || there(".dockerenv"):
+	case by == "docker" || there(".dockerenv") && uts != "uts:[4026531838]": // a machine made from an image has the file, too
 		p.engine = inDocker
 	case by != "":
 		p.engine = "another engine" // LXC, systemd-nspawn
 	}
-	// PROC_USER_INIT_INO (include/linux/proc_ns.h) is the first user namespace.
 	namespace, err := fs.ReadLink(h.files, "proc/self/ns/user")
 	p.nested = err == nil && namespace != "user:[4026531837]"
 	return p
@@ -211,6 +212,7 @@ func (p place) allow(call string) []string {
 		unit:   "SystemCallFilter=" + call + ", in addition to the unit's own lines (alone it forbids all other calls)",
 		docker: "--security-opt seccomp=FILE, a profile that allows " + call + ", or seccomp=unconfined",
 		pod:    "securityContext: {seccompProfile: {type: Localhost, localhostProfile: FILE}}, a profile that allows " + call,
+		host:   "let the seccomp filter of the process that started this one allow " + call,
 	})
 }
 
