@@ -56,12 +56,12 @@ func (e *Event) bound() {
 	e.EndpointPath, e.error = record.Bounded(e.EndpointPath, maxPath), record.Bounded(e.error, maxError)
 }
 
-// lastCause returns the cause of the last failed attempt that the record describes.
-func (e *Event) lastCause() record.Cause {
+// lastFailure returns the last failed attempt that the record describes, or the zero value.
+func (e *Event) lastFailure() record.Failure {
 	if e.NumFailures == 0 {
-		return record.CauseOther
+		return record.Failure{}
 	}
-	return e.Failures[min(int(e.NumFailures), len(e.Failures))-1].Cause
+	return e.Failures[min(int(e.NumFailures), len(e.Failures))-1]
 }
 
 func errorText(r *record.Record) string {

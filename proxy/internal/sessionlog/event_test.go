@@ -159,6 +159,25 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// TestLookUp: a look-up takes its time until the connect, or until it has failed.
+func TestLookUp(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ended, connecting int64 // after the pick
+		want              string
+	}{{7e6, 0, "7000"}, {-2e6, 3e6, "3000"}, {-2e6, 0, "-"}} {
+		r := whole()
+		r.NumFailures, r.Failures[0] = 1, record.Failure{Cause: record.CauseResolve, Ended: r.Picked + c.ended}
+		if r.Connecting, r.Joined = 0, 0; c.connecting != 0 {
+			r.Connecting = r.Picked + c.connecting
+		}
+		e := eventOf(sessionlog.End, &r)
+		if got, _ := sessionlog.Format(sessionlog.FormatTemplate, "{lookup_us}", &e); strings.TrimSpace(got) != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
 // TestRoundTrips: of round trips those are in a line that were measured, and no 0 in place of others.
 func TestRoundTrips(t *testing.T) {
 	for _, c := range []struct {

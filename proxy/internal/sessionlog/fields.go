@@ -96,7 +96,11 @@ var fields = []field{
 	begun(span("queue_us", func(e *Event) (time.Duration, bool) { return e.Queued, true })),
 	begun(span("pause_us", func(e *Event) (time.Duration, bool) { return e.Paused, true })),
 	span("lookup_us", func(e *Event) (time.Duration, bool) {
-		d, known := between(e.Picked, e.Connecting)
+		over := e.Connecting
+		if f := e.lastFailure(); f.Cause == record.CauseResolve && f.Ended >= e.Picked { // there was no connect
+			over = f.Ended
+		}
+		d, known := between(e.Picked, over)
 		return d, known && d > 0
 	}),
 	span("connect_us", func(e *Event) (time.Duration, bool) { return between(e.Connecting, e.Joined) }),
@@ -109,7 +113,7 @@ var fields = []field{
 		if e.NumFailures == 0 {
 			return ""
 		}
-		return e.lastCause().String()
+		return e.lastFailure().Cause.String()
 	}),
 	begun(count("queues", func(e *Event) int64 { return int64(e.Waits) })),
 	begun(count("queue_before", func(e *Event) int64 { return int64(e.Before) })),

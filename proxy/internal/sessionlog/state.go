@@ -87,9 +87,9 @@ func (e *Event) refusedState() string {
 		return "PR"
 	}
 	switch {
-	case e.NumFailures > 0 && e.lastCause() == record.CauseTimeout:
+	case e.NumFailures > 0 && e.lastFailure().Cause == record.CauseTimeout:
 		return "sC"
-	case e.NumFailures > 0 && e.lastCause() == record.CauseLocal:
+	case e.NumFailures > 0 && e.lastFailure().Cause == record.CauseLocal:
 		return "RC"
 	case e.NumFailures > 0:
 		return "SC"
