@@ -250,7 +250,7 @@ type Endpoint struct {
 	Backup bool   `json:"backup,omitempty"` // gets clients only if no other endpoint can
 	State  State  `json:"state"`            // up, down, standby, ejected, draining, maint or removed
 	Why    string `json:"why,omitempty"`    // why the state is not up
-	// Since is since when the endpoint has been down or standby. Left out in other states.
+	// Since is since when the endpoint has been down, standby or ejected. Left out in other states.
 	Since time.Time `json:"since,omitzero"`
 	// ByHand has the changes by hand to the endpoint, such as weight 5, or added.
 	ByHand []string `json:"by_hand,omitempty"`

@@ -370,6 +370,9 @@ upstreams:
 	if e.Why != "2 failures in a row, the last: connect failed: connection refused" {
 		t.Errorf("ejected: %q", e.Why)
 	}
+	if e.Since.Before(began.Add(-time.Second)) || e.Since.After(time.Now()) { // a problem without it begins at a look, up to a second later
+		t.Errorf("ejected since %v", e.Since)
+	}
 	if left := e.Until.Sub(began); left < 30*time.Second || left > 40*time.Second {
 		t.Errorf("ejected for %v", left)
 	}

@@ -464,7 +464,7 @@ func (r *reader) describeEndpoint(m *member, p *metrics.Endpoint) {
 	case admin.Down, admin.Standby:
 		r.down(m, st)
 	case admin.Ejected:
-		st.Why, st.Until = r.ejection(m)
+		r.ejection(m, st)
 	}
 }
 
@@ -521,19 +521,19 @@ func (r *reader) failing(e *router.Endpoint, m *health.OutlierMonitor) *admin.Fa
 	return &admin.Failing{Clients: n, Since: r.wall(since)}
 }
 
-// ejection says why an endpoint is ejected, and until when, if that is known.
-func (r *reader) ejection(m *member) (why string, until time.Time) {
+// ejection says why and since when an endpoint is ejected, and until when, if that is known.
+func (r *reader) ejection(m *member, to *admin.Endpoint) {
 	if m.monitor == nil {
-		return "", time.Time{}
+		return
 	}
 	end, ejected := m.monitor.Ejected()
-	if !ejected {
-		return "", time.Time{}
+	why, since := m.monitor.Why()
+	if !ejected || since == 0 {
+		return
 	}
-	if end != math.MaxInt64 {
-		until = r.wall(end)
+	if to.Why, to.Since = why, r.wall(since); end != math.MaxInt64 {
+		to.Until = r.wall(end)
 	}
-	return m.monitor.Why(), until
 }
 
 // circuit says why a breaker is not closed, and until when it is open.

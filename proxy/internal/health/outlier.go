@@ -628,14 +628,14 @@ func (d *damper) last() Transition {
 	return d.flap.last
 }
 
-// Why returns the cause of the endpoint's ejection, "" if it is not ejected.
-func (m *OutlierMonitor) Why() string {
+// Why returns the cause and the time of the endpoint's ejection, "" and 0 if it is not ejected.
+func (m *OutlierMonitor) Why() (cause string, since int64) {
 	m.outlier.mu.Lock()
 	defer m.outlier.mu.Unlock()
 	if !m.ejected.Load() {
-		return ""
+		return "", 0
 	}
-	return m.why
+	return m.why, m.earlyReturn.opened
 }
 
 // Why returns the cause of the Breaker's state, unless it is closed. If it is open, until is the end of that state;

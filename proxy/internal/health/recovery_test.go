@@ -420,6 +420,7 @@ func TestStaysEjected(t *testing.T) {
 	if !m.Eject(c.Now(), "it stands still", true) || m.Eject(c.Now(), "again", true) {
 		t.Fatal("it is ejected never, or twice")
 	}
+	began := c.Now()
 	if other.Eject(c.Now(), "too many", true) || o.Withheld.Load() != 1 {
 		t.Error("more are ejected than may be")
 	}
@@ -428,8 +429,9 @@ func TestStaysEjected(t *testing.T) {
 		k.Step()
 		m.Connected(c.Now())
 	}
-	if until, out := m.Ejected(); !out || until != math.MaxInt64 || m.Why() != "it stands still" {
-		t.Errorf("ejected: %v, until %d: %q", out, until, m.Why())
+	why, since := m.Why()
+	if until, out := m.Ejected(); !out || until != math.MaxInt64 || why != "it stands still" || since != began {
+		t.Errorf("ejected: %v, since %d, until %d: %q", out, since, until, why)
 	}
 	m.Return(c.Now(), "it answers")
 	if _, out := m.Ejected(); out {
