@@ -573,33 +573,7 @@ func spins(enough *atomic.Bool) {
 	}
 }
 
-// TestServeUnix: a unix socket is served like one of TCP.
-func TestServeUnix(t *testing.T) {
-	t.Parallel()
-
-	l := must.Get(net.Listen("unix", sockets.Dir(t)+"/s"))(t)
-	at := l.Addr().String()
-	s := &loop.Server{Handle: func(c *loop.Conn) error {
-		if c.RemoteAddr().Network() != "unix" || c.LocalAddr().String() != at {
-			return fmt.Errorf("from %v to %v", c.RemoteAddr(), c.LocalAddr())
-		}
-		return echoes(c)
-	}}
-	ended := make(chan error, 1)
-	s.Ended = func(_ *loop.Conn, err error) { ended <- err }
-	over := make(chan error)
-	go func() { over <- s.Serve(l) }()
-	c := must.Get(net.Dial("unix", at))(t)
-	says(t, c, "hello", "hello")
-	c.Close()
-	if err := <-ended; err != io.EOF {
-		t.Error(err)
-	}
-	s.Close()
-	must.Is(t, <-over, loop.ErrServerClosed)
-}
-
-// TestServeRemovesThePath: the path of a unix listener is removed like by package net: before its connections have
+// TestServeRemovesThePath: a unix socket is served like one of TCP. The path of a unix listener is removed like by package net: before its connections have
 // ended, so that another process can listen there, and not a second time. SetUnlinkOnClose keeps it.
 func TestServeRemovesThePath(t *testing.T) {
 	t.Parallel()
@@ -610,7 +584,12 @@ func TestServeRemovesThePath(t *testing.T) {
 		if kept {
 			l.SetUnlinkOnClose(false)
 		}
-		s, over := &loop.Server{Handle: echoes}, make(chan error)
+		s, over := &loop.Server{Handle: func(c *loop.Conn) error {
+			if c.RemoteAddr().Network() != "unix" || c.LocalAddr().String() != at {
+				return fmt.Errorf("from %v to %v", c.RemoteAddr(), c.LocalAddr())
+			}
+			return echoes(c)
+		}}, make(chan error)
 		go func() { over <- s.Serve(l) }()
 		c := must.Get(net.Dial("unix", at))(t)
 		says(t, c, "hello", "hello")

@@ -310,29 +310,6 @@ func TestRunTwice(t *testing.T) {
 // A manual clock.
 type clock struct{ now int64 }
 
-// TestTimers: on an injected clock, a loop that runs fires what is due and nothing
-// else, however long that takes by the clock on the wall.
-func TestTimers(t *testing.T) {
-	t.Parallel()
-
-	c := clock{now: 1e9}
-	l := newLoop(t, &loop.Config{Now: func() int64 { return c.now }})
-	var fired []time.Duration
-	timers := make([]loop.Timer, 3)
-	for i := range timers {
-		d := time.Duration(i+1) * time.Hour
-		l.Arm(&timers[i], expirer(func() { fired = append(fired, d) }), d)
-	}
-	l.Disarm(&timers[1])
-	for _, step := range []time.Duration{time.Hour - 1, 1, time.Hour, time.Hour - 1, 1} {
-		c.now += int64(step)
-		turn(t, l)
-	}
-	if want := []time.Duration{time.Hour, 3 * time.Hour}; !slices.Equal(fired, want) {
-		t.Fatalf("fired %v, want %v", fired, want)
-	}
-}
-
 type expirer func()
 
 func (f expirer) Expired(*loop.Timer) { f() }

@@ -715,7 +715,7 @@ func TestMirrorThatWasNotStarted(t *testing.T) {
 	})
 }
 
-// TestLimitsAreForgotten at the end of a session, with what they are of: who makes sessions in
+// TestLimitsAreForgotten at the end of a session, with what they are of, as are Rewriters: who makes sessions in
 // the place of others may not come back to that one for long.
 func TestLimitsAreForgotten(t *testing.T) {
 	t.Parallel()
@@ -728,17 +728,21 @@ func TestLimitsAreForgotten(t *testing.T) {
 	s := &loopSession{on: on, limits: &relay.Limits{IdleTimeout: time.Hour}}
 	given := weak.Make(s.limits)
 	s.ended = func(relay.Result, error) { ended <- s.driven.Limits() }
-	on.start(s, on.take(nearA), on.take(nearB))
+	a, own := on.take(nearA), new(flipper)
+	a.Rewriter = own
+	rewriter := weak.Make(own)
+	on.start(s, a, on.take(nearB))
 	A.CloseWrite()
 	B.CloseWrite()
 	if told := <-ended; told != given.Value() {
 		t.Error("the owner is told of other limits")
 	}
+	a.Rewriter, own = nil, nil
 	on.do(func() { s.limits = nil })
 	for range 3 {
 		runtime.GC()
 	}
-	if given.Value() != nil {
+	if given.Value() != nil || rewriter.Value() != nil {
 		t.Error("they are kept")
 	}
 	if l := s.Limits(); l == nil {

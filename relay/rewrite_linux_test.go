@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -742,23 +741,4 @@ func TestTransformHoldsBackAtTheEnd(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestRewriteIsForgotten: a session that has ended, whose memory is kept for another one, keeps no Rewriter.
-func TestRewriteIsForgotten(t *testing.T) {
-	t.Parallel()
-
-	var collected atomic.Int64
-	g, _, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) {
-		own := new(flipper)
-		runtime.AddCleanup(own, func(int) { collected.Add(1) }, 0)
-		a.Rewriter = own
-	})
-	g.cancel(errors.New("cut"))
-	_, _ = g.wait()
-	condition.Await(t, "the Rewriter is collected", func() bool {
-		runtime.GC()
-		return collected.Load() == 1
-	})
-	runtime.KeepAlive(on.sessions[0])
 }
