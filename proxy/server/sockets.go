@@ -648,8 +648,7 @@ func (s *sockets) serveSocket(key string, socket *listenSocket) {
 		return
 	}
 	listening, err := s.group.Listen(worker.Listener{
-		FD: socket.fd, TCP: socket.listener.TCP(), Backlog: 0, // a later change may make it longer
-		Local: localOf(socket), Service: socket.service, Of: socket, Shared: socket.listener.Passed(),
+		FD: socket.fd, TCP: socket.listener.TCP(), Local: localOf(socket), Service: socket.service, Of: socket, Shared: socket.listener.Passed(),
 	})
 	if err != nil { // the loops end
 		s.logUnclosed(socket, socket.listener.Close())

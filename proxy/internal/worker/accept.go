@@ -268,7 +268,7 @@ func (w *worker) emptyQueues() {
 // empty takes some clients out of a queue, and reports whether there may be more.
 func (w *worker) empty(a *acceptor) bool {
 	a.failed = false
-	n := a.Empty(min(emptyBatch, a.socket.Backlog+1-a.emptied))
+	n := a.Empty(min(emptyBatch, maxBacklog+1-a.emptied))
 	a.emptied += n
 	switch {
 	case a.failed:

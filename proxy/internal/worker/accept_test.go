@@ -47,7 +47,7 @@ func TestAdmission(t *testing.T) {
 				}
 				return nil
 			}}
-			r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter = a })
+			r := directed(t, straight(echo(t)), func(_ *setup, s *worker.Service) { s.Admitter = a })
 			r.serve(t)
 			source, err := r.try()
 			if x.served && err != nil || !x.served && !errors.Is(err, syscall.ECONNRESET) {
@@ -97,7 +97,7 @@ func TestRoom(t *testing.T) {
 		}
 		return nil
 	}
-	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { s.Admitter, c.Loops = a, 1 })
+	r := directed(t, straight(echo(t)), func(c *setup, s *worker.Service) { s.Admitter, c.Loops = a, 1 })
 	r.serve(t)
 	other := r.listen(t, serviceOf(t, straight(echo(t))))
 	conns := r.dials(t, 6)
@@ -143,7 +143,7 @@ func TestRoomTimer(t *testing.T) {
 
 	p := new(paced)
 	p.from.Store(int64(50 * time.Millisecond))
-	r, pass := clocked(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { c.Loops, s.Admitter = 1, p })
+	r, pass := clocked(t, straight(echo(t)), func(c *setup, s *worker.Service) { c.Loops, s.Admitter = 1, p })
 	c := r.dial(t)
 	eventually(t, func() bool { return p.rooms.Load() == 1 })
 	pass(40 * time.Millisecond)
@@ -159,7 +159,7 @@ func TestManyListenersAtTheLimit(t *testing.T) {
 	t.Parallel()
 
 	const sockets = 200
-	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
+	r := newRig(t, func(c *setup) { c.MaxConnections = 1 })
 	r.serve(t)
 	s := to(t, echo(t))
 	var conns []net.Conn
@@ -188,7 +188,7 @@ func TestNoDescriptorAfterPreread(t *testing.T) {
 	t.Parallel()
 
 	var tries atomic.Int64
-	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+	r := directed(t, straight(echo(t)), func(c *setup, s *worker.Service) {
 		c.Loops, s.Preread, s.Admitter = 1, worker.Preread{Hello: true}, new(counted)
 	})
 	r.SetControl(func() error { tries.Add(1); return syscall.EMFILE })
@@ -261,7 +261,7 @@ func TestChurnOfAServiceMakesNoGarbage(t *testing.T) {
 		header: []byte("p"), next: func(*worker.Client, int) worker.Step { return step },
 		reached: func() (*relay.Limits, error) { return limits, nil },
 	}
-	r := directed(t, d, func(c *worker.Config, s *worker.Service) {
+	r := directed(t, d, func(c *setup, s *worker.Service) {
 		c.Loops, s.Admitter, s.Preread = 1, who, worker.Preread{Header: &proxyproto.Policy{}, Data: true}
 	})
 	r.serve(t)
@@ -311,7 +311,7 @@ func prefacedClient(t *testing.T, to syscall.Sockaddr, sent []byte) {
 func TestSetMaxConnections(t *testing.T) {
 	t.Parallel()
 
-	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1 })
+	r := newRig(t, func(c *setup) { c.MaxConnections = 1 })
 	r.serve(t)
 	conns := r.dials(t, 5)
 	talk(t, conns[0])
@@ -348,7 +348,7 @@ func TestClientWithoutSource(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, d := new(counted), straight(echo(t))
-			r := directed(t, d, func(c *worker.Config, s *worker.Service) { c.Loops, s.Preread, s.Admitter = 1, p, a })
+			r := directed(t, d, func(c *setup, s *worker.Service) { c.Loops, s.Preread, s.Admitter = 1, p, a })
 			r.serve(t)
 			c, far := sockets.TCPPair(t)
 			mustWrite(t, c, []byte("PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\nhello"))

@@ -170,7 +170,7 @@ func TestParkedAreWoken(t *testing.T) {
 
 	h := new(hall)
 	d := h.parking(echo(t), 0)
-	r := directed(t, d, func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
+	r := directed(t, d, func(c *setup, _ *worker.Service) { c.MaxConnections = 1000 })
 	r.serve(t)
 	const clients = 300
 	conns := r.dials(t, clients)
@@ -311,7 +311,7 @@ func TestClientLeavesWhileItWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			network, _, _ := strings.Cut(name, "/")
 			a, d := new(counted), &director{next: func(*worker.Client, int) worker.Step { return x.step }}
-			r := directedOn(t, network, d, func(c *worker.Config, s *worker.Service) { s.Preread, s.Admitter, c.MaxConnections = x.preread, a, 1 })
+			r := directedOn(t, network, d, func(c *setup, s *worker.Service) { s.Preread, s.Admitter, c.MaxConnections = x.preread, a, 1 })
 			r.serve(t)
 			const clients = 3
 			for range clients {
@@ -347,7 +347,7 @@ func TestCutWhileTheyWait(t *testing.T) {
 		t.Run(string(state), func(t *testing.T) {
 			a := new(counted)
 			d := &director{next: func(*worker.Client, int) worker.Step { return x.step }}
-			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread, s.Admitter = x.preread, a })
+			r := directed(t, d, func(_ *setup, s *worker.Service) { s.Preread, s.Admitter = x.preread, a })
 			r.begin()
 			r.dial(t)
 			r.waitFor(t, state)
@@ -383,7 +383,7 @@ func earlyRig(t *testing.T, network string) (r *rig, target net.Listener) {
 		t.Fatal(err)
 	}
 	first.Close()
-	r = newRigOn(t, network, func(c *worker.Config) { c.Listeners[0].Service, c.MaxConnections = to(t, "unix:"+path), 1 })
+	r = newRigOn(t, network, func(c *setup) { c.first.Service, c.MaxConnections = to(t, "unix:"+path), 1 })
 	r.serve(t)
 	return r, target
 }
@@ -529,7 +529,7 @@ func TestPreface(t *testing.T) {
 			d := &director{header: bytes.Repeat([]byte("PROXY! "), x.size/7), next: func(*worker.Client, int) worker.Step {
 				return worker.Step{Action: worker.Connect, Address: at, ProxyHeader: true}
 			}}
-			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread.Data = x.early != "" })
+			r := directed(t, d, func(_ *setup, s *worker.Service) { s.Preread.Data = x.early != "" })
 			r.serve(t)
 			c := r.dial(t)
 			mustWrite(t, c, []byte(x.early))
@@ -561,7 +561,7 @@ func TestOverruledGetsNothing(t *testing.T) {
 				step.ProxyHeader = header
 				return step
 			}, overruled: func() bool { asked++; return asked == 1 }}
-			r := directed(t, d, func(_ *worker.Config, s *worker.Service) { s.Preread.Data = true })
+			r := directed(t, d, func(_ *setup, s *worker.Service) { s.Preread.Data = true })
 			r.serve(t)
 			c := r.dial(t)
 			mustWrite(t, c, []byte("hello"))

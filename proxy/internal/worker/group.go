@@ -31,7 +31,6 @@ type Config struct {
 	// Now is the clock, as in [loop.Config]; nil means the system's.
 	Now func() int64
 
-	Listeners      []Listener // at the beginning
 	Relay          *relay.Relay
 	MaxConnections int
 	// PrereadMemory bounds the memory of this process for the first bytes of all clients together; 0: 64 MiB. The
@@ -145,17 +144,6 @@ func (g *Group) open() error {
 			return err
 		}
 		g.workers = append(g.workers, w)
-	}
-	for _, of := range g.cfg.Listeners {
-		l, err := g.newListening(of)
-		if err != nil {
-			return err
-		}
-		for _, a := range l.parts {
-			if err := a.worker.startAccepting(a); err != nil {
-				return fmt.Errorf("accept: %w", err)
-			}
-		}
 	}
 	return nil
 }

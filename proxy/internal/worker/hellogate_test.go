@@ -99,7 +99,7 @@ func TestSecondHello(t *testing.T) {
 				if x.buffer { // bytes of a unix socket are taken as soon as a piece is missing
 					network = "unix"
 				}
-				r := directedOn(t, network, straight(ln.Addr().String()), func(c *worker.Config, s *worker.Service) {
+				r := directedOn(t, network, straight(ln.Addr().String()), func(c *setup, s *worker.Service) {
 					s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
 					if len(name)%2 == 0 {
 						c.Relay = relayOf(t, relay.EngineSplice)

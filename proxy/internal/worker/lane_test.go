@@ -31,7 +31,7 @@ func newParkRig(t *testing.T, sessions int, limits relay.Limits) *parkRig {
 	limits.Of = p.tie
 	d := straight(echo(t))
 	d.reached = func() (*relay.Limits, error) { return &limits, nil }
-	p.rig = directed(t, d, func(c *worker.Config, _ *worker.Service) { c.Loops, c.Now, c.MaxConnections = 1, p.clock.Load, 1000 })
+	p.rig = directed(t, d, func(c *setup, _ *worker.Service) { c.Loops, c.Now, c.MaxConnections = 1, p.clock.Load, 1000 })
 	p.serve(t)
 	for range sessions {
 		c := p.dial(t)
@@ -220,7 +220,7 @@ func TestManyParked(t *testing.T) {
 	}
 	m, clock := new(partMeter), new(atomic.Int64)
 	clock.Store(int64(time.Hour))
-	r := newRig(t, func(c *worker.Config) {
+	r := newRig(t, func(c *setup) {
 		c.Loops, c.MaxConnections, c.TurnCPU, c.Now = 1, all+1000, true, clock.Load
 	})
 	r.SetParts(m.measure)
@@ -305,7 +305,7 @@ func TestEndedInUserSpace(t *testing.T) {
 	for name, cameBack := range map[string]bool{"come back": true, "never left": false} {
 		t.Run(name, func(t *testing.T) {
 			e := new(tie)
-			r := directed(t, straight(echo(t)).bound(e), func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
+			r := directed(t, straight(echo(t)).bound(e), func(c *setup, _ *worker.Service) { c.Loops = 1 })
 			r.serve(t)
 			c := r.dial(t)
 			talk(t, c)
@@ -335,7 +335,7 @@ func TestEndedInUserSpace(t *testing.T) {
 func TestWithdrawnOverTurns(t *testing.T) {
 	t.Parallel()
 
-	r := directed(t, straight(echo(t)), func(c *worker.Config, _ *worker.Service) { c.Loops = 1 })
+	r := directed(t, straight(echo(t)), func(c *setup, _ *worker.Service) { c.Loops = 1 })
 	r.serve(t)
 	r.Prepared(0, false) // none yet
 	const sessions = 60_000
@@ -367,7 +367,7 @@ func TestWithdrawnOverTurns(t *testing.T) {
 func TestLaneQueuedOnce(t *testing.T) {
 	t.Parallel()
 
-	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) { c.Loops, s.Lane = 1, worker.LaneOn })
+	r := directed(t, straight(echo(t)), func(c *setup, s *worker.Service) { c.Loops, s.Lane = 1, worker.LaneOn })
 	r.serve(t)
 	const sessions = 3
 	for range sessions {

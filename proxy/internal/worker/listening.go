@@ -21,8 +21,7 @@ type Listener struct {
 	// Local is the address to which all clients have connected. It is invalid if there
 	// are several addresses, for example with TPROXY; then the kernel is asked for each
 	// client.
-	Local   netip.AddrPort
-	Backlog int // of the accept queue; 0: unknown
+	Local netip.AddrPort
 	// Shared says that other processes have the same open file, and can make it blocking: systemd does so when it
 	// starts a second service with the same socket (src/core/exec-invoke.c, flags_fds). So it is made non-blocking
 	// before each accept4(2), or a loop could wait there.
@@ -91,9 +90,6 @@ func (g *Group) newListening(cfg Listener) (*Listening, error) {
 	defer g.mu.Unlock()
 	if g.draining.Load() {
 		return nil, ErrEnding
-	}
-	if cfg.Backlog <= 0 {
-		cfg.Backlog = maxBacklog
 	}
 	l := &Listening{Listener: cfg, group: g, number: g.listened, parts: make([]*acceptor, len(g.workers))}
 	g.listened++

@@ -75,7 +75,7 @@ func (p *place) dial(t *testing.T) net.Conn {
 func TestListenersComeAndGo(t *testing.T) {
 	t.Parallel()
 
-	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
+	r := newRig(t, func(c *setup) { c.MaxConnections = 1000 })
 	r.serve(t)
 	target := echo(t)
 	var work sync.WaitGroup
@@ -134,7 +134,7 @@ func TestListenersComeAndGo(t *testing.T) {
 func TestServiceIsReplaced(t *testing.T) {
 	t.Parallel()
 
-	r := newRig(t, func(c *worker.Config) { c.MaxConnections = 1000 })
+	r := newRig(t, func(c *setup) { c.MaxConnections = 1000 })
 	r.serve(t)
 	type edition struct {
 		*counted
@@ -198,7 +198,7 @@ func TestNoListener(t *testing.T) {
 	first.Close()
 	eventually(t, func() bool { return r.witness.left.Load() == 1 && r.witness.closed.Load() == 1 })
 	p := openPlace(t)
-	l, err := r.Listen(worker.Listener{FD: p.fd, TCP: true, Backlog: 16, Service: to(t, echo(t)), Of: p})
+	l, err := r.Listen(worker.Listener{FD: p.fd, TCP: true, Service: to(t, echo(t)), Of: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestListenThatFailsIsTriedAgain(t *testing.T) {
 	}
 	syscall.Close(pair[0])
 	p := openPlace(t)
-	l, err := r.Listen(worker.Listener{FD: regular, TCP: true, Backlog: 16, Service: to(t, echo(t)), Of: p})
+	l, err := r.Listen(worker.Listener{FD: regular, TCP: true, Service: to(t, echo(t)), Of: p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,9 +294,9 @@ func connectedTo(addr netip.AddrPort) (fds []int) {
 // nothing.
 func TestLastingConnectionsGetTheirOptions(t *testing.T) {
 	target := echo(t)
-	r := newRig(t, func(c *worker.Config) {
-		c.Listeners[0].Service = to(t, target)
-		c.Listeners[0].Service.Options = sockopt.Options{KeepAlive: 41 * time.Second, UserTimeout: 43 * time.Second}
+	r := newRig(t, func(c *setup) {
+		c.first.Service = to(t, target)
+		c.first.Service.Options = sockopt.Options{KeepAlive: 41 * time.Second, UserTimeout: 43 * time.Second}
 	})
 	r.serve(t)
 	const sessions = 5

@@ -24,7 +24,7 @@ func TestListingIsBounded(t *testing.T) {
 	t.Parallel()
 
 	const clients = 3*worker.ListMost + 1
-	r := newRig(t, func(c *worker.Config) { c.Loops, c.MaxConnections = 1, 2*clients })
+	r := newRig(t, func(c *setup) { c.Loops, c.MaxConnections = 1, 2*clients })
 	r.serve(t)
 	var stay []net.Conn
 	for range clients {
@@ -82,7 +82,7 @@ func TestEnd(t *testing.T) {
 	const quiet = 10 * time.Second
 	var now atomic.Int64
 	now.Store(1)
-	r := newRig(t, func(c *worker.Config) { c.Loops, c.Now = 1, now.Load })
+	r := newRig(t, func(c *setup) { c.Loops, c.Now = 1, now.Load })
 	r.serve(t)
 	c := r.dial(t)
 	talk(t, c)

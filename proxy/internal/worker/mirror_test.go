@@ -57,7 +57,7 @@ func mirroringTo(t *testing.T, server string, patience time.Duration, to func() 
 			t.Errorf("%d mirrors began, %d have ended; %+v", began.Load(), ended.Load(), counts.Totals(false))
 		}
 	})
-	return directed(t, d, func(c *worker.Config, s *worker.Service) {
+	return directed(t, d, func(c *setup, s *worker.Service) {
 		c.Loops, c.Relay = 1, splices
 		s.NewSearch = func() worker.Search {
 			return &mirrored{actor{director: d}, func() *worker.Mirror {

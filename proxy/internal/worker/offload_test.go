@@ -94,7 +94,7 @@ func TestHandover(t *testing.T) {
 	x := newHand(t, b)
 	a := new(counted)
 	a.source = func(c *worker.Client) error { c.AdmissionToken = tokenOf(c.Source()); return nil }
-	r := directed(t, x.director(), func(c *worker.Config, s *worker.Service) {
+	r := directed(t, x.director(), func(c *setup, s *worker.Service) {
 		c.MaxConnections, s.Admitter, s.Preread = 2, a, worker.Preread{Hello: true}
 	})
 	r.serve(t)
@@ -406,8 +406,8 @@ func TestStorm(t *testing.T) {
 		}
 		return nil
 	}
-	s.rig = newRig(t, func(c *worker.Config) {
-		c.MaxConnections, c.Listeners[0].Service = 12, s.service(t)
+	s.rig = newRig(t, func(c *setup) {
+		c.MaxConnections, c.first.Service = 12, s.service(t)
 	})
 	s.begin()
 	first := s.First()

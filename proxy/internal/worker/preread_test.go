@@ -82,7 +82,7 @@ func TestHelloThatDrips(t *testing.T) {
 		name.Store(c.Hello.ServerName)
 		return connect(c, n)
 	}
-	r := directed(t, d, func(_ *worker.Config, s *worker.Service) {
+	r := directed(t, d, func(_ *setup, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
 	})
 	r.serve(t)
@@ -140,7 +140,7 @@ func TestAnyHello(t *testing.T) {
 					}
 					return served(c, n)
 				}
-				r := directedOn(t, network, d, func(_ *worker.Config, s *worker.Service) {
+				r := directedOn(t, network, d, func(_ *setup, s *worker.Service) {
 					s.Preread = worker.Preread{Hello: true, AnyHello: true, Timeout: time.Hour}
 				})
 				r.serve(t)
@@ -182,7 +182,7 @@ func TestAnyHelloInTime(t *testing.T) {
 		"part, end":     {hello[:100], false, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, pass := clocked(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) {
+			r, pass := clocked(t, straight(echo(t)), func(_ *setup, s *worker.Service) {
 				s.Preread = worker.Preread{Hello: true, AnyHello: true, Data: x.data, Timeout: 4 * time.Second}
 			})
 			c := r.dial(t)
@@ -235,7 +235,7 @@ func TestPrereadTimeouts(t *testing.T) {
 		"startup message":  {worker.Preread{Postgres: &worker.Postgres{}, Timeout: 4 * time.Second}, "\x00\x00\x00\x29\x00\x03\x00\x00user", "preread timeout: the client's first bytes were incomplete after 4s: only 12 bytes of its PostgreSQL message had arrived"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, pass := clocked(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Preread = x.preread })
+			r, pass := clocked(t, straight(echo(t)), func(_ *setup, s *worker.Service) { s.Preread = x.preread })
 			c := r.dial(t)
 			mustWrite(t, c, []byte(x.sent))
 			eventually(t, func() bool { return r.Active() == 1 })
@@ -290,7 +290,7 @@ func TestHeaderIsTakenAway(t *testing.T) {
 				policy.From = source.NewSet(x.trusted)
 			}
 			network, _, _ := strings.Cut(name, "/")
-			r := directedOn(t, network, straight(echo(t)), func(_ *worker.Config, s *worker.Service) { s.Admitter, s.Preread.Header = a, policy })
+			r := directedOn(t, network, straight(echo(t)), func(_ *setup, s *worker.Service) { s.Admitter, s.Preread.Header = a, policy })
 			r.serve(t)
 			c := r.dial(t)
 			for _, piece := range x.pieces {
@@ -316,8 +316,8 @@ func TestHeaderIsTakenAway(t *testing.T) {
 // Thousands of clients whose hello never comes hold little, and others are served.
 func TestDrippingClientsHoldLittle(t *testing.T) {
 	const clients = 1000
-	r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
-		c.MaxConnections, c.Listeners[0].Backlog = 2*clients, clients
+	r := directed(t, straight(echo(t)), func(c *setup, s *worker.Service) {
+		c.MaxConnections = 2 * clients
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Hour}
 	})
 	r.serve(t)
@@ -365,7 +365,7 @@ func heap() int64 {
 func TestHelloBehindAnUrgentMark(t *testing.T) {
 	t.Parallel()
 
-	r := directed(t, straight(echo(t)), func(_ *worker.Config, s *worker.Service) {
+	r := directed(t, straight(echo(t)), func(_ *setup, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Hour}
 	})
 	r.serve(t)
@@ -454,7 +454,7 @@ func (x *drip) arrive(t *testing.T) int64 {
 		}
 		return step
 	}}
-	r := directedOn(t, x.network, d, func(c *worker.Config, s *worker.Service) {
+	r := directedOn(t, x.network, d, func(c *setup, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
 		if x.header != "" {
 			s.Preread.Header = &proxyproto.Policy{}
@@ -523,7 +523,7 @@ func TestHandoverOfADrip(t *testing.T) {
 
 func handOverDrip(t *testing.T) int64 {
 	x := newHand(t, &tie{upstream: "u", endpoint: "e"})
-	r := directed(t, x.director(), func(_ *worker.Config, s *worker.Service) {
+	r := directed(t, x.director(), func(_ *setup, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
 	})
 	r.serve(t)
@@ -579,7 +579,7 @@ func TestFirstBytesThatFillAUnixSocket(t *testing.T) {
 					return connect(c, n)
 				}
 				x.Timeout = 20 * time.Second
-				r := directedOn(t, "unix", d, func(_ *worker.Config, s *worker.Service) { s.Preread = x.Preread })
+				r := directedOn(t, "unix", d, func(_ *setup, s *worker.Service) { s.Preread = x.Preread })
 				c, sent := r.dial(t), []byte(x.header+string(x.sent))
 				queued := fill(t, c, sent, room)
 				r.serve(t)
@@ -644,9 +644,9 @@ func TestFirstBytesBeyondTheReceiveBuffer(t *testing.T) {
 					return connect(c, n)
 				}
 				x.Timeout = 20 * time.Second
-				r := directed(t, d, func(c *worker.Config, s *worker.Service) {
+				r := directed(t, d, func(c *setup, s *worker.Service) {
 					s.Preread = x.Preread
-					if err := syscall.SetsockoptInt(c.Listeners[0].FD, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1); err != nil {
+					if err := syscall.SetsockoptInt(c.first.FD, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1); err != nil {
 						t.Fatal(err)
 					}
 				})
@@ -670,7 +670,7 @@ func TestFirstBytesBeyondTheReceiveBuffer(t *testing.T) {
 func TestPrereadMemory(t *testing.T) {
 	t.Parallel()
 	const room = 64 << 10
-	r := directedOn(t, "unix", straight(echo(t)), func(c *worker.Config, s *worker.Service) { // each piece is taken there
+	r := directedOn(t, "unix", straight(echo(t)), func(c *setup, s *worker.Service) { // each piece is taken there
 		c.PrereadMemory, s.Preread = room, worker.Preread{Hello: true, Timeout: time.Hour}
 	})
 	r.serve(t)
@@ -759,7 +759,7 @@ func TestSilenceBehindHeader(t *testing.T) {
 				var clock atomic.Int64
 				clock.Store(1)
 				var identified atomic.Bool
-				r := directedOn(t, network, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+				r := directedOn(t, network, straight(echo(t)), func(c *setup, s *worker.Service) {
 					c.Now, s.Preread = clock.Load, x.preread
 					s.Preread.Header = new(proxyproto.Policy)
 					s.Admitter = &counted{source: func(*worker.Client) error { identified.Store(true); return nil }}
@@ -825,7 +825,7 @@ func TestHelloWithPreface(t *testing.T) {
 				step.ProxyHeader = true
 				return step
 			}
-			r := directed(t, d, func(c *worker.Config, s *worker.Service) {
+			r := directed(t, d, func(c *setup, s *worker.Service) {
 				s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
 				c.Relay = relayOf(t, x.engine)
 			})
@@ -887,7 +887,7 @@ func TestHelloSurvivesAnEndpoint(t *testing.T) {
 		step.ProxyHeader = true
 		return step
 	}
-	r := directed(t, d, func(_ *worker.Config, s *worker.Service) {
+	r := directed(t, d, func(_ *setup, s *worker.Service) {
 		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
 	})
 	r.serve(t)

@@ -53,7 +53,7 @@ func TestRecordOfSession(t *testing.T) {
 
 	ep := echo(t)
 	d := straight(ep)
-	r := directed(t, d, func(c *worker.Config, s *worker.Service) {
+	r := directed(t, d, func(c *setup, s *worker.Service) {
 		s.Preread.Header = &proxyproto.Policy{}
 		s.Preread.Data = true
 	})
@@ -101,7 +101,7 @@ func TestRecordsOfOthers(t *testing.T) {
 		}
 		return step
 	}}
-	r := directed(t, d, func(c *worker.Config, s *worker.Service) { s.Preread.Data = true })
+	r := directed(t, d, func(c *setup, s *worker.Service) { s.Preread.Data = true })
 	r.records = true
 	r.serve(t)
 	come := func() net.Conn {

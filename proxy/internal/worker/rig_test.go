@@ -122,16 +122,16 @@ func straight(addr string) *director {
 }
 
 // directed makes a rig of a service that a director directs; change may change it.
-func directed(t *testing.T, d *director, change func(*worker.Config, *worker.Service)) *rig {
+func directed(t *testing.T, d *director, change func(*setup, *worker.Service)) *rig {
 	t.Helper()
 	return directedOn(t, "tcp", d, change)
 }
 
-func directedOn(t *testing.T, network string, d *director, change func(*worker.Config, *worker.Service)) *rig {
+func directedOn(t *testing.T, network string, d *director, change func(*setup, *worker.Service)) *rig {
 	t.Helper()
-	return newRigOn(t, network, func(c *worker.Config) {
+	return newRigOn(t, network, func(c *setup) {
 		s := serviceOf(t, d)
-		c.Listeners[0].Service = s
+		c.first.Service = s
 		if change != nil {
 			change(c, s)
 		}
@@ -139,11 +139,11 @@ func directedOn(t *testing.T, network string, d *director, change func(*worker.C
 }
 
 // clocked is directed with a clock of the test's, and serves. pass has time pass, and the loops look.
-func clocked(t *testing.T, d *director, change func(*worker.Config, *worker.Service)) (r *rig, pass func(time.Duration)) {
+func clocked(t *testing.T, d *director, change func(*setup, *worker.Service)) (r *rig, pass func(time.Duration)) {
 	t.Helper()
 	clock := new(atomic.Int64)
 	clock.Store(1)
-	r = directed(t, d, func(c *worker.Config, s *worker.Service) {
+	r = directed(t, d, func(c *setup, s *worker.Service) {
 		if c.Now = clock.Load; change != nil {
 			change(c, s)
 		}

@@ -77,7 +77,7 @@ func TestLimitsOfTheService(t *testing.T) {
 		}
 		return &relay.Limits{Of: own}, nil
 	}
-	r, pass := clocked(t, d, func(_ *worker.Config, s *worker.Service) {
+	r, pass := clocked(t, d, func(_ *setup, s *worker.Service) {
 		s.Limits = &relay.Limits{IdleTimeout: time.Second, Of: service}
 	})
 	idle, stays := r.dial(t), net.Conn(nil)
@@ -125,7 +125,7 @@ func TestCutMatching(t *testing.T) {
 	t.Parallel()
 
 	b := [2]*tie{{upstream: "u", endpoint: "a"}, {upstream: "u", endpoint: "b"}}
-	r := directed(t, straight(echo(t)).bound(b[0], b[1]), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = 1000 })
+	r := directed(t, straight(echo(t)).bound(b[0], b[1]), func(c *setup, _ *worker.Service) { c.MaxConnections = 1000 })
 	r.serve(t)
 	var conns []net.Conn
 	const clients = 300
@@ -208,7 +208,7 @@ func TestMeteredUnderLoad(t *testing.T) {
 	t.Cleanup(worker.SetSlabSize(1))
 	b := new(gauge)
 	const stay = 100
-	r := directed(t, straight(echo(t)).bound(b), func(c *worker.Config, _ *worker.Service) { c.MaxConnections = stay + 100 })
+	r := directed(t, straight(echo(t)).bound(b), func(c *setup, _ *worker.Service) { c.MaxConnections = stay + 100 })
 	r.serve(t)
 	for range stay {
 		talk(t, r.dial(t))
@@ -327,7 +327,7 @@ func TestManySessions(t *testing.T) {
 		real = min(real, 1000)
 	}
 	m := new(partMeter)
-	r := newRig(t, func(c *worker.Config) { c.Loops, c.MaxConnections, c.TurnCPU = loops, all, true })
+	r := newRig(t, func(c *setup) { c.Loops, c.MaxConnections, c.TurnCPU = loops, all, true })
 	r.SetParts(m.measure)
 	r.serve(t)
 	for i := range loops {

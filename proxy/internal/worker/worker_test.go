@@ -160,13 +160,19 @@ type rig struct {
 	served chan error
 }
 
+// A setup is the configuration of a rig, and its first socket.
+type setup struct {
+	worker.Config
+	first worker.Listener
+}
+
 // newRig makes a group; change may change its configuration.
-func newRig(t *testing.T, change func(*worker.Config)) *rig {
+func newRig(t *testing.T, change func(*setup)) *rig {
 	t.Helper()
 	return newRigOn(t, "tcp", change)
 }
 
-func newRigOn(t *testing.T, network string, change func(*worker.Config)) *rig {
+func newRigOn(t *testing.T, network string, change func(*setup)) *rig {
 	t.Helper()
 	addr := "127.0.0.1:0"
 	if network == "unix" {
@@ -189,17 +195,15 @@ func newRigOn(t *testing.T, network string, change func(*worker.Config)) *rig {
 			syscall.Close(fd)
 		}
 	})
-	cfg := &worker.Config{
-		Loops: 2, Listeners: []worker.Listener{{FD: fd, TCP: network == "tcp", Backlog: 128, Service: to(t, echo(t))}},
-		Relay: rel, MaxConnections: 100, Host: r.witness,
+	cfg := &setup{
+		Config: worker.Config{Loops: 2, Relay: rel, MaxConnections: 100, Host: r.witness},
+		first:  worker.Listener{FD: fd, TCP: network == "tcp", Service: to(t, echo(t))},
 	}
 	if change != nil {
 		change(cfg)
 	}
-	if s := cfg.Listeners[0].Service; s != nil {
-		s.Name = "first"
-	}
-	if r.Group, err = worker.New(cfg); err != nil {
+	cfg.first.Service.Name = "first"
+	if r.Group, err = worker.New(&cfg.Config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -207,6 +211,9 @@ func newRigOn(t *testing.T, network string, change func(*worker.Config)) *rig {
 			t.Error(err)
 		}
 	})
+	if _, err := r.Listen(cfg.first); err != nil {
+		t.Fatal(err)
+	}
 	return r
 }
 
@@ -354,7 +361,7 @@ func TestClientWithoutADescriptorIsRefusedInTime(t *testing.T) {
 
 	var clock, tries atomic.Int64
 	clock.Store(1)
-	r := newRig(t, func(c *worker.Config) { c.Now, c.Loops = clock.Load, 1 })
+	r := newRig(t, func(c *setup) { c.Now, c.Loops = clock.Load, 1 })
 	r.SetControl(func() error { tries.Add(1); return syscall.EMFILE })
 	r.serve(t)
 	first := r.dial(t)
@@ -404,7 +411,7 @@ func TestChurnAtTheLimit(t *testing.T) {
 				}
 				return nil
 			}
-			r := directed(t, straight(echo(t)), func(c *worker.Config, s *worker.Service) {
+			r := directed(t, straight(echo(t)), func(c *setup, s *worker.Service) {
 				if c.MaxConnections = places; places > 2 {
 					s.Admitter = a
 				}
@@ -442,7 +449,7 @@ func TestEndInTheMiddle(t *testing.T) {
 	t.Parallel()
 
 	for i := range 12 {
-		r := newRig(t, func(c *worker.Config) { c.MaxConnections = 3 + i*8 })
+		r := newRig(t, func(c *setup) { c.MaxConnections = 3 + i*8 })
 		r.begin()
 		var work sync.WaitGroup
 		var talked atomic.Int64
@@ -504,7 +511,7 @@ func TestSummaryAtTheEnd(t *testing.T) {
 func TestFullIsToldWhenItChanges(t *testing.T) {
 	t.Parallel()
 
-	r := newRig(t, func(c *worker.Config) { c.MaxConnections, c.Loops = 1, 1 })
+	r := newRig(t, func(c *setup) { c.MaxConnections, c.Loops = 1, 1 })
 	for round := range 3 {
 		var conns []net.Conn
 		for range 20 {
