@@ -161,14 +161,12 @@ func (s *Set) Members() []Member { return s.members }
 
 // A Status is the state of a set at a moment.
 type Status struct {
-	// Primaries and Backups count the endpoints that are not draining, and have a weight above 0.
-	Primaries, Backups int
-	// UsablePrimaries and UsableBackups are how many of them are usable.
+	// Primaries counts the endpoints that are no backups, not draining, and have a weight above 0.
+	Primaries int
+	// UsablePrimaries is how many of them are usable, and UsableBackups how many backups are.
 	UsablePrimaries, UsableBackups int
 	// Room means that a usable endpoint may have another session.
 	Room bool
-	// Local is the share of the clients that go to the local zone, from 0 to 1.
-	Local float64
 	// Panic means that all endpoints are used, see [Config.PanicBelow].
 	Panic bool
 }
@@ -177,14 +175,12 @@ type Status struct {
 func (s *Set) Status() Status {
 	var st Status
 	st.Primaries = int(s.tiers[local].counts[counted].Load() + s.tiers[remote].counts[counted].Load())
-	st.Backups = int(s.tiers[backup].counts[counted].Load())
 	st.UsablePrimaries = int(s.tiers[local].counts[usable].Load() + s.tiers[remote].counts[usable].Load())
 	st.UsableBackups = int(s.tiers[backup].counts[usable].Load())
 	for _, t := range s.tiers {
 		st.Room = st.Room || t.open.next(0) >= 0
 	}
 	st.Panic = s.Panicking()
-	st.Local = float64(s.localPart(st.Panic)) / whole
 	return st
 }
 
