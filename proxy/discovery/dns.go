@@ -28,9 +28,6 @@ type DNSConfig struct {
 	// Servers are IP addresses, with a port unless it is 53. They are tried in turn until one answers. While one is
 	// silent, the next is tried after a second. None: the servers of resolv.conf(5).
 	Servers []string
-	// ResolvConf is read if there are no Servers, and again after each change of it; empty:
-	// /etc/resolv.conf.
-	ResolvConf string
 	// MinTTL and MaxTTL bound how long an answer is used; 0: 1 s and 5 min.
 	MinTTL, MaxTTL time.Duration
 	// Timeout limits the wait for the answer of one server; 0: 2 s.

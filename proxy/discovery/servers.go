@@ -33,14 +33,10 @@ type servers struct {
 }
 
 func (s *servers) fill(cfg *DNSConfig) error {
-	s.timeout, s.limiter, s.path = cfg.Timeout, cfg.Limiter, cfg.ResolvConf
+	s.timeout, s.limiter = cfg.Timeout, cfg.Limiter
 	if len(cfg.Servers) == 0 {
-		if s.path == "" {
-			s.path = "/etc/resolv.conf"
-		}
-		return nil
+		s.path = "/etc/resolv.conf"
 	}
-	s.path = ""
 	for _, spec := range cfg.Servers {
 		server, err := serverAddress(spec)
 		if err != nil {
