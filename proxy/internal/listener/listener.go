@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -379,16 +378,14 @@ func (l *Listener) Serve(ctx context.Context, handle func(conn net.Conn, release
 	return err
 }
 
-// accept returns the next connection, or nil when ctx has ended or the listener was closed. It skips connections that
-// failed in the queue, and pauses after every other error, since its cause cannot be removed here but may go away.
+// accept returns the next connection, or nil when ctx has ended or the listener was closed. It pauses after any other
+// error, since its cause cannot be removed here but may go away.
 func (l *Listener) accept(ctx context.Context) net.Conn {
 	for {
 		conn, err := l.sock.Accept()
 		switch {
 		case err == nil:
 			return conn
-		case failedInQueue(err):
-			continue
 		case errors.Is(err, net.ErrClosed), errors.Is(err, os.ErrDeadlineExceeded):
 			return nil
 		}
@@ -400,18 +397,6 @@ func (l *Listener) accept(ctx context.Context) net.Conn {
 			return nil
 		}
 	}
-}
-
-// queueFailures are errors of connections that failed before they were accepted. The connections are gone from the
-// queue: see "Error handling" in accept(2).
-var queueFailures = []syscall.Errno{
-	syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.ETIMEDOUT, syscall.ENOPROTOOPT,
-	syscall.ENETDOWN, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
-}
-
-func failedInQueue(err error) bool {
-	var errno syscall.Errno
-	return errors.As(err, &errno) && slices.Contains(queueFailures, errno)
 }
 
 // A Limit limits how many connections the listeners that share it serve at once. It is safe for concurrent use.

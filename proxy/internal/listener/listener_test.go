@@ -298,21 +298,6 @@ func TestExhaustionPausesAccepting(t *testing.T) {
 	}
 }
 
-func TestFailedConnectionsAreSkipped(t *testing.T) {
-	s := startScript(t)
-	for _, errno := range []syscall.Errno{syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPROTO, syscall.EHOSTUNREACH} {
-		<-s.calls
-		s.fails <- errno
-	}
-	dial(t, s.Listener)
-	close(s.fails)
-	<-s.conns
-	if len(s.waited) != 0 {
-		t.Errorf("%d pauses", len(s.waited))
-	}
-	s.end(t)
-}
-
 func TestStopAndCloseEndAPause(t *testing.T) {
 	for name, end := range map[string]func(*script){
 		"stop":  func(s *script) { s.stop() },
