@@ -32,9 +32,6 @@ type DNSConfig struct {
 	MinTTL, MaxTTL time.Duration
 	// Timeout limits the wait for the answer of one server; 0: 2 s.
 	Timeout time.Duration
-	// HoldNegative is how long the last good answer is kept while servers deny the name or its records. 0: 30
-	// s. If it is negative, the answer is not kept.
-	HoldNegative time.Duration
 	// Known are the endpoints that an earlier source has found for the same name, and KnownSince is the time at which it
 	// did. They are in use until the first answer.
 	Known      []Endpoint
@@ -143,7 +140,6 @@ func (c *DNSConfig) fill() error {
 		return fmt.Errorf("min_ttl %v and max_ttl %v: write a max_ttl of min_ttl or more", c.MinTTL, c.MaxTTL)
 	}
 	c.Timeout = cmp.Or(c.Timeout, 2*time.Second)
-	c.HoldNegative = cmp.Or(c.HoldNegative, 30*time.Second)
 	c.Clock = clockOr(c.Clock)
 	if c.Random == nil {
 		c.Random = rand.Float64

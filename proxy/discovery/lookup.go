@@ -209,16 +209,19 @@ func (d *DNS) held(q question) *staleRecords {
 	return h
 }
 
+// holdNegative is how long the last good answer is kept while servers deny the name or its records.
+const holdNegative = 30 * time.Second
+
 // left returns how long the records of h are still kept although they are denied. They are
-// dropped once the denial has lasted for HoldNegative and servers confirm it once more.
+// dropped once the denial has lasted for holdNegative and servers confirm it once more.
 func (d *DNS) left(h *staleRecords, questions []question, now time.Time) time.Duration {
-	if h.empty() || d.cfg.HoldNegative < 0 {
+	if h.empty() {
 		return 0
 	}
 	if h.since.IsZero() {
 		h.since = now
 	}
-	end := h.since.Add(d.cfg.HoldNegative)
+	end := h.since.Add(holdNegative)
 	for _, q := range questions {
 		if a := d.memory[q]; a.expires.After(end) && end.After(now) {
 			a.expires = end
@@ -613,8 +616,8 @@ func (c *DNSConfig) backoff(failures int, jitter float64) time.Duration {
 // It is never more than MaxTTL.
 func (c *DNSConfig) lifetime(f finding, jitter float64) time.Duration {
 	most := c.MaxTTL
-	if f.denied != "" && c.HoldNegative > 0 {
-		most = max(min(most, c.HoldNegative), c.MinTTL)
+	if f.denied != "" {
+		most = max(min(most, holdNegative), c.MinTTL)
 	}
 	ttl := min(max(f.ttl, c.MinTTL), most)
 	spread := ttl / 10

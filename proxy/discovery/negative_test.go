@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"github.com/penstock/penstock/proxy/discovery"
 )
 
 // denied makes a rig with one known address, which its server then denies. The SOA record gives denials 20 s.
-func denied(t *testing.T, hold time.Duration) (*nameServer, *rig) {
+func denied(t *testing.T) (*nameServer, *rig) {
 	s := newServer(t)
 	s.set("A db.example.", "30 A 10.0.0.2")
-	r := addresses(t, s, func(cfg *discovery.DNSConfig) { cfg.HoldNegative = hold })
+	r := addresses(t, s, nil)
 	r.pause(30 * time.Second)
 	r.told()
 	s.set("A db.example.")
@@ -23,7 +22,7 @@ func denied(t *testing.T, hold time.Duration) (*nameServer, *rig) {
 }
 
 func TestDenialsAreHeldForATime(t *testing.T) {
-	_, r := denied(t, 0)
+	_, r := denied(t)
 	r.pause(20 * time.Second)
 	r.silence()
 	status := r.source.Status()
@@ -42,7 +41,7 @@ func TestDenialsAreHeldForATime(t *testing.T) {
 }
 
 func TestDenialThatIsTakenBack(t *testing.T) {
-	s, r := denied(t, 0)
+	s, r := denied(t)
 	r.pause(20 * time.Second)
 	s.be(func(s *nameServer) { s.rcode[""] = dns.RcodeSuccess })
 	s.set("A db.example.", "30 A 10.0.0.2")
@@ -58,7 +57,7 @@ func TestDenialThatIsTakenBack(t *testing.T) {
 }
 
 func TestFailureIsNoDenial(t *testing.T) {
-	s, r := denied(t, 0)
+	s, r := denied(t)
 	r.pause(20 * time.Second)
 	s.be(func(s *nameServer) { s.rcode[""] = dns.RcodeServerFailure })
 	for range 10 { // long after the 30 s
@@ -97,14 +96,8 @@ func TestRepliesThatAreCutAreNoDenial(t *testing.T) {
 	}
 }
 
-func TestDenialsAtOnce(t *testing.T) {
-	_, r := denied(t, -1)
-	r.again()
-	equal(t, r.told(), "")
-}
-
 func TestDenialThatSaysNoTime(t *testing.T) {
-	s, r := denied(t, 0)
+	s, r := denied(t)
 	s.be(func(s *nameServer) { s.noSOA, s.rcode[""] = true, dns.RcodeSuccess })
 	r.pause(5 * time.Second)
 	r.silence()
@@ -135,7 +128,7 @@ func TestOneFamilyDenied(t *testing.T) {
 
 // An accepted denial is logged as a warning, not as a recovery. The return of endpoints is logged too.
 func TestDenialIsAWarning(t *testing.T) {
-	s, r := denied(t, 0)
+	s, r := denied(t)
 	r.pause(20 * time.Second)
 	r.pause(10 * time.Second)
 	equal(t, r.logged("DNS lookup failed"), 1)
