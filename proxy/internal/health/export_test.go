@@ -103,3 +103,13 @@ func (ch *Check) Healthy() bool {
 	defer ch.checker.mu.Unlock()
 	return !ch.verdict.unhealthy
 }
+
+// Add adds an endpoint. Its transitions call it subject.
+func (o *OutlierDetector) Add(subject string, t Target) *OutlierMonitor {
+	m := o.NewMonitor(subject, t)
+	o.Join(m)
+	return m
+}
+
+// Report reports the outcome of a connection of no source: every failure counts against the endpoint.
+func (m *OutlierMonitor) Report(o Outcome, now int64) { m.report(NoSource, o, now) }

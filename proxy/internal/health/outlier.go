@@ -112,13 +112,6 @@ func (o *OutlierDetector) Settle() {
 	o.update()
 }
 
-// Add adds an endpoint. Its transitions call it subject.
-func (o *OutlierDetector) Add(subject string, t Target) *OutlierMonitor {
-	m := o.NewMonitor(subject, t)
-	o.Join(m)
-	return m
-}
-
 // NewMonitor returns an endpoint that is judged from [OutlierDetector.Join] on. Its transitions call it subject. Until
 // then it does not belong to the OutlierDetector, and may be dropped without a call.
 func (o *OutlierDetector) NewMonitor(subject string, t Target) *OutlierMonitor {
@@ -274,15 +267,11 @@ func (m *OutlierMonitor) Reached(now int64) {
 	}
 }
 
-// Report reports the outcome of a connection; every failure counts against the endpoint.
-// Event loops call it: it allocates nothing, and takes a lock only to eject, and for failures
-// while the endpoint is ejected.
-func (m *OutlierMonitor) Report(o Outcome, now int64) { m.report(NoSource, o, now) }
-
-// ReportFrom is Report for a connection from a source, or from UnsampledSource. Failures that a client may have caused
-// eject the endpoint only if the outcomes of the other sources of the sample would eject it too, or if none of these
+// ReportFrom reports the outcome of a connection from a source, or from UnsampledSource. Failures that a client may have
+// caused eject the endpoint only if the outcomes of the other sources of the sample would eject it too, or if none of these
 // sources was served within the window: then there are no other clients. With a source, OK means that the endpoint has sent
-// something. ReportFrom locks the sample, and waits for no other goroutine but to eject.
+// something. Event loops call ReportFrom: it allocates nothing, locks the sample, and waits for no other goroutine but to
+// eject.
 func (m *OutlierMonitor) ReportFrom(s Source, o Outcome, now int64) {
 	m.sources.note(s, o, now, m.rule.Load().span)
 	m.report(s, o, now)

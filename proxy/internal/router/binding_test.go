@@ -44,9 +44,11 @@ func newAsker(t *testing.T) *asker {
 	outlier := health.NewOutlierDetector(a.keeper, &health.OutlierConfig{BaseEjectionTime: time.Minute, MaxEjected: 0.5})
 	for i, m := range a.members {
 		e := m.Endpoint.Of.(*router.Endpoint)
-		e.SetMonitor(outlier.Add("e", e))
+		monitor, judge := outlier.NewMonitor("e", e), outlier.NewMonitor("e", e)
+		outlier.Join(monitor, judge)
+		e.SetMonitor(monitor)
 		a.endpoints = append(a.endpoints, e)
-		a.watched = append(a.watched, health.Watched{Answers: e.Answers(), Judge: outlier.Add("e", e), Probe: proberFunc(func() error {
+		a.watched = append(a.watched, health.Watched{Answers: e.Answers(), Judge: judge, Probe: proberFunc(func() error {
 			if a.deaf[i] {
 				return os.ErrDeadlineExceeded
 			}

@@ -677,7 +677,7 @@ func (w *world) happen(e event) {
 			return
 		}
 		for range 5 {
-			s.Judge().Report(health.Silent, w.clock())
+			s.Judge().ReportFrom(health.NoSource, health.Silent, w.clock())
 		}
 	}
 }

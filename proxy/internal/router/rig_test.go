@@ -123,7 +123,9 @@ func (w *world) newServer(i, limit int) *server {
 	}
 	s.Endpoint = e
 	if !w.outlierless {
-		e.SetMonitor(w.outlier.Add(addr.Name, e))
+		monitor := w.outlier.NewMonitor(addr.Name, e)
+		w.outlier.Join(monitor)
+		e.SetMonitor(monitor)
 	}
 	if w.breaker != nil {
 		e.SetBreaker(health.NewBreaker(w.keeper, addr.Name, e, w.breaker))

@@ -69,7 +69,9 @@ func (r *rig) pass(d time.Duration) {
 func (r *rig) outlier(failures int, most float64) {
 	d := health.NewOutlierDetector(r.keeper, &health.OutlierConfig{ConsecutiveFailures: failures, Window: time.Minute, BaseEjectionTime: time.Minute, MaxEjected: most})
 	for i := range r.members {
-		r.endpoint(i).SetMonitor(d.Add("e", r.endpoint(i)))
+		m := d.NewMonitor("e", r.endpoint(i))
+		d.Join(m)
+		r.endpoint(i).SetMonitor(m)
 	}
 }
 
