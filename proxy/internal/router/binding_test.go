@@ -106,7 +106,7 @@ func TestUnanswered(t *testing.T) {
 	a.deaf[0] = true
 	a.rounds(8, a.first)
 	e := a.endpoints[0]
-	if why := a.watched[0].Judge.Why(); !e.State().Ejected || !strings.HasPrefix(why, "unanswered: ") {
+	if why, _ := a.watched[0].Judge.Why(); !e.State().Ejected || !strings.HasPrefix(why, "unanswered: ") {
 		t.Fatalf("%+v: %q", e.State(), why)
 	}
 	if n, longest := e.Answers().Unanswered(); n < 8 || longest < 3*time.Second {
@@ -182,7 +182,7 @@ func TestGivenUp(t *testing.T) {
 			}, nil)
 		}
 	}
-	if why := a.watched[0].Judge.Why(); !strings.Contains(why, "gave up") {
+	if why, _ := a.watched[0].Judge.Why(); !strings.Contains(why, "gave up") {
 		t.Errorf("%+v: %q", a.endpoints[0].State(), why)
 	}
 }
