@@ -78,9 +78,11 @@ type Congestion struct {
 // has not accepted yet.
 type Queue struct {
 	Address string `json:"address"` // address of the socket
-	Known   bool   `json:"known"`   // the kernel reports the queue's length
-	Length  int64  `json:"length"`  // present length; 0 if unknown
-	Most    int64  `json:"most"`    // length at which the queue overflows: more clients must try again
+	// Gone means that the path of a unix socket was removed, or leads to another file: no client finds the socket.
+	Gone   bool  `json:"gone,omitempty"`
+	Known  bool  `json:"known"`  // the kernel reports the queue's length
+	Length int64 `json:"length"` // present length; 0 if unknown
+	Most   int64 `json:"most"`   // length at which the queue overflows: more clients must try again
 	// Dropped counts the overflows, and DroppedLastMinute the overflows within about the last minute. Both are up to a
 	// second old, and 0 if unknown: the kernel does not count overflows for Multipath TCP and unix sockets.
 	Dropped           int64 `json:"dropped"`

@@ -219,6 +219,8 @@ func (f *finder) listener(l *Listener) {
 	f.denials(of, l)
 	for _, q := range l.Queues {
 		switch {
+		case q.Gone:
+			f.add(of, Outage, "socket_gone", "listener %s: no client finds %s, because its path was removed or leads to another file: penstock reload binds it again", l.Name, q.Address)
 		case q.DroppedLastMinute > 0:
 			f.add(of, Warning, "accept_queue", "listener %s: the accept queue of %s overflowed %s within the last minute (%s now, the limit is %d)",
 				l.Name, q.Address, plural(q.DroppedLastMinute, "time", "times"), plural(q.Length, "client waits", "clients wait"), q.Most)

@@ -158,6 +158,10 @@ func TestProblems(t *testing.T) {
 		"of some":                      {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1, Clients: 10, Refused: 8} }), nil},
 		"of nobody":                    {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1} }), nil},
 		"one of a process that drains": {web(func(l *Listener) { l.State = Draining }), nil},
+		"a lost path": {
+			web(func(l *Listener) { l.Queues = []Queue{{Address: "unix:/run/web.sock", Gone: true}} }),
+			[]string{"outage socket_gone listener web: no client finds unix:/run/web.sock, because its path was removed or leads to another file: penstock reload binds it again"},
+		},
 		"an accept queue": {
 			web(func(l *Listener) { l.Queues = []Queue{{Address: ":80", Known: true, Length: 129, Most: 128}} }),
 			[]string{"warning accept_queue listener web: the accept queue of :80 is full (129 clients wait, the limit is 128)"},

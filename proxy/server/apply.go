@@ -42,6 +42,7 @@ func (s *Server) Apply(ctx context.Context, cfg *config.Config) error {
 	log := openNext(cfg, before)
 	defer log.discard()
 	askPaths(cfg)
+	s.sockets.findPaths()
 	defer s.liveChanges.keep() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +235,11 @@ func (s *Server) swapSockets(c *change) {
 	}
 	s.sockets.clearReusePort(c) // while all sockets are open
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
-		if successors := c.successorsOf(gone[key]); len(successors) > 0 {
+		successors := c.successorsOf(gone[key])
+		if now := c.binds[key]; now != nil && !now.listener.TCP() { // the old socket's path was lost
+			successors = []*listenSocket{now}
+		}
+		if len(successors) > 0 {
 			s.sockets.replaceSocket(key, gone[key], successors, c.closedFor(gone[key]))
 		} else {
 			s.sockets.closeSocket(key, gone[key], c.closedFor(gone[key]))
@@ -293,7 +298,7 @@ func (lm *listenerManager) listenerUnchanged(c *change, old *listener, cfg *conf
 		return false
 	}
 	for _, key := range old.keys {
-		if socket := lm.binds[key]; socket == nil || socket.listening == nil {
+		if socket := lm.binds[key]; socket == nil || socket.listening == nil || socket.lost.Load() {
 			return false
 		}
 	}

@@ -36,6 +36,7 @@ type listenSocket struct {
 	pauses      *episode.Episode
 	state       atomic.Pointer[router.ListenerState] // of the configuration's listener; set before clients are accepted
 	former      atomic.Bool                          // it was given up: another socket may have its address
+	lost        atomic.Bool                          // its path was removed or replaced, as [sockets.findPaths] saw last
 	later       atomic.Pointer[[]*listenSocket]      // sockets that had a part of its address after it, and were given up; the latest is last
 	closed      chan struct{}                        // closed once listener is closed, if clients were accepted from it
 	overlapping []*listenSocket                      // sockets from which it has taken over its address, or a part of it
@@ -122,9 +123,26 @@ func askPaths(cfg *config.Config) {
 	}
 }
 
-// stays reports whether the socket can serve a configuration: its protocol cannot change.
+// findPaths looks for the paths of unix sockets, without the server's mu: a file system may not answer.
+func (s *sockets) findPaths() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.binds))
+	s.mu.Unlock()
+	var found sync.WaitGroup
+	defer found.Wait()
+	for _, socket := range all {
+		if !socket.listener.TCP() {
+			found.Go(func() { socket.lost.Store(socket.listener.Gone()) })
+		}
+	}
+}
+
+// stays reports whether the socket can serve a configuration: clients find it, and its protocol cannot change.
 func (socket *listenSocket) stays(l *config.Listener) bool {
-	return !socket.listener.TCP() || socket.cfg.Socket.MPTCP == l.Socket.MPTCP
+	if !socket.listener.TCP() {
+		return !socket.lost.Load()
+	}
+	return socket.cfg.Socket.MPTCP == l.Socket.MPTCP
 }
 
 func portOf(name string) string {
@@ -357,9 +375,7 @@ func (s *sockets) closeSocket(key string, socket *listenSocket, cause error) {
 	delete(s.binds, key)
 	s.noteGivenUp(socket)
 	s.unlink(socket)
-	if socket.listener.TCP() {
-		_ = socket.listener.StopAccepting() // best effort: the queue does not fill while it is emptied
-	}
+	_ = socket.listener.StopAccepting() // best effort: the queue does not fill while it is emptied
 	s.log.Info("stopped listening", "listener", socket.owner, "address", socket.listener.Addr())
 	s.drainQueue(socket)
 	s.endSessions(key, socket, true, cause)

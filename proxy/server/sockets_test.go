@@ -221,6 +221,54 @@ func TestAnAddressIsSplitAmongListeners(t *testing.T) {
 	isReset(t, kept)
 }
 
+// TestALostPathIsBoundAgain: the status says that the path of a listener's unix socket was removed or replaced, and a
+// reload of the same file binds it again. Sessions stay, and clients that wait in the old socket's queue are served. A path
+// that another process serves by now stays with it, and the reload fails.
+func TestALostPathIsBoundAgain(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "s")
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: %q, upstream: u, limits: {connections: 1}}]
+upstreams: [{name: u, endpoints: [%q], health_check: off}]`, "unix:"+path, named(t, "a"))
+	r := start(t, text)
+	gone := func() bool { return r.Status().Listeners[0].Queues[0].Gone }
+	for what, lose := range map[string]func(){
+		"removed": func() { must(t, os.Remove(path)) },
+		"replaced": func() {
+			must(t, os.Remove(path))
+			other, err := net.Listen("unix", path)
+			must(t, err)
+			if err := r.Apply(t.Context(), r.Load(text)); err == nil || !strings.Contains(err.Error(), "a process listens there") {
+				t.Errorf("a reload while another process listens there: %v", err)
+			}
+			other.(*net.UnixListener).SetUnlinkOnClose(false)
+			other.Close()
+		},
+	} {
+		kept := dialUnix(t, path)
+		hears(t, kept, "a")
+		waits := dialUnix(t, path)
+		if gone() {
+			t.Errorf("%s: the path is gone before", what)
+		}
+		if lose(); !gone() {
+			t.Errorf("%s: the status does not say so", what)
+		}
+		r.Reload(text)
+		if gone() {
+			t.Errorf("%s: a reload has not bound it", what)
+		}
+		echoes(t, kept, "still here")
+		kept.Close()
+		hears(t, waits, "a")
+		waits.Close()
+		c := dialUnix(t, path)
+		hears(t, c, "a")
+		c.Close()
+	}
+}
+
 // TestTransparentOverReloads: the socket stays, and is transparent when configured so.
 func TestTransparentOverReloads(t *testing.T) {
 	t.Parallel()

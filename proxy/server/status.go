@@ -34,6 +34,7 @@ var _ admin.Balancer = (*Server)(nil)
 // Status implements [admin.Balancer].
 func (s *Server) Status() admin.Status {
 	var m metrics.Sample
+	s.sockets.findPaths()
 	s.sample(&m, true)
 	st := m.Process.Status
 	for i := range m.Listeners {
@@ -659,7 +660,7 @@ func (r *reader) queue(socket *listenSocket) admin.Queue {
 	if r.closing {
 		return admin.Queue{Address: socket.listener.Addr()}
 	}
-	q := admin.Queue{Address: socket.listener.Addr(), Dropped: socket.overflows.total, DroppedKnown: socket.listener.TCP() && !socket.overflows.unknown}
+	q := admin.Queue{Address: socket.listener.Addr(), Gone: socket.lost.Load(), Dropped: socket.overflows.total, DroppedKnown: socket.listener.TCP() && !socket.overflows.unknown}
 	ask := sys.UnixListenQueue
 	if socket.listener.TCP() {
 		ask = sys.ListenQueue

@@ -60,7 +60,7 @@ type Move struct {
 func (s *Server) PrepareNone() *Move { return &Move{server: s, none: true} }
 
 // Prepare opens an address with listen, unless the server listens there already: then only the mode of the path may
-// change. If the path was removed it is created again. The new address may share a part of the present address: :9464
+// change. If the path was removed or replaced, it is created again. The new address may share a part of the present address: :9464
 // has a part of 127.0.0.1:9464.
 func (s *Server) Prepare(ctx context.Context, addr sockopt.Address, listen func() (*listener.Listener, error)) (*Move, error) {
 	s.mu.Lock()
@@ -72,7 +72,7 @@ func (s *Server) Prepare(ctx context.Context, addr sockopt.Address, listen func(
 	}
 	l, err := listen()
 	if gone && err != nil {
-		s.log.Warn("a socket was removed, and cannot be created again", "of", s.name, "address", addr, "error", err)
+		s.log.Warn("the path of a socket was removed or replaced, and cannot be created again", "of", s.name, "address", addr, "error", err)
 		return &Move{server: s, addr: addr}, nil
 	}
 	if errors.Is(err, syscall.EADDRINUSE) && at != nil && at.addr.Network == "tcp" && addr.Network == "tcp" {

@@ -294,8 +294,8 @@ func (l *Listener) Unlink() error {
 	return file.Remove(l.addr.Name, l.path.remove)
 }
 
-// Gone reports whether the path of a unix socket was removed: no client finds the listener any more. It is false if the
-// file system does not answer.
+// Gone reports whether the path of a unix socket was removed, or leads to another file: no client finds the listener any
+// more. It is false if the file system does not answer.
 func (l *Listener) Gone() bool {
 	if l.path == nil {
 		return false

@@ -238,12 +238,13 @@ const nowhere = 1<<31 - 1
 // StopAccepting sends all new clients to the listeners that were started beside l, or refuses them if these do not
 // listen on the address. Clients that have begun to connect still come to l. Then l can no longer accept, and must be
 // closed. After an error, l may receive clients until Close. A passed listener goes on: its socket is also another
-// process's, such as systemd's, and the option cannot be taken back without CAP_NET_RAW.
+// process's, such as systemd's, and the option cannot be taken back without CAP_NET_RAW. So does a unix socket, which clients find
+// by its path.
 //
 // For a packet from an interface other than its own the kernel does not find a listening socket, but does find
 // handshakes that have begun (net/ipv4/inet_hashtables.c, compute_score).
 func (l *Listener) StopAccepting() error {
-	if l.grouped || l.passed {
+	if l.grouped || l.passed || !l.TCP() {
 		return nil
 	}
 	return l.set("yield", sys.SO_BINDTOIFINDEX, nowhere)

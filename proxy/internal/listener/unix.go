@@ -245,15 +245,15 @@ func (p *unixPath) remove() error {
 	return errors.Join(notThere(err), p.closeDirectory())
 }
 
-// gone reports whether no file has the name any more.
+// gone reports whether no file, or another one, has the name now.
 func (p *unixPath) gone() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dir < 0 {
 		return true
 	}
-	_, err := sys.Fstatat(p.dir, p.name)
-	return errors.Is(err, fs.ErrNotExist)
+	file, err := sys.Fstatat(p.dir, p.name)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !file.Same(p.file)
 }
 
 // notThere turns the error that a file does not exist into nil.
