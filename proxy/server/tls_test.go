@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -306,6 +307,53 @@ upstreams:
 			served(1)
 		})
 	}
+}
+
+// TestEndpointEndsTLSWhileAway: with PROXY headers an endpoint that accepts connections and ends them, such as a forwarder before
+// a server that restarts, may ban the client. But if it serves no other source, or fails many, clients are held until it is back.
+func TestEndpointEndsTLSWhileAway(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	pair := pairOf(t, cert, key)
+	var away atomic.Bool
+	endpoint := sockets.Server(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		if _, err := r.ReadString('\n'); err != nil || away.Load() {
+			return
+		}
+		s := tls.Server(buffered{c, r}, &tls.Config{Certificates: []tls.Certificate{pair}})
+		fmt.Fprint(s, "served\n")
+		sockets.Echo(s)
+	})
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, send_proxy: 1, health_check: off, queue: {hold: 1m}, circuit_breaker: off}]`, endpoint), "c.pem", cert)
+	pending := func() bool { return r.Status().Upstreams[0].Pending > 0 }
+	away.Store(true)
+	first := from(t, 1, r.At("l"))
+	r.Until("the client is held", pending)
+	away.Store(false)
+	hears(t, first, "served")
+	for i := range byte(8) {
+		hears(t, from(t, i, r.At("l")), "served")
+	}
+	away.Store(true)
+	for i := range byte(30) {
+		refused := r.Count("refused")
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, i)}}).Dial("tcp", r.At("l"))
+		if err != nil { // it was refused already
+			continue
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
+		if r.Until("the client is held or refused", func() bool { return pending() || r.Count("refused") > refused }); pending() {
+			away.Store(false)
+			hears(t, c, "served")
+			return
+		}
+	}
+	t.Error("no client is held")
 }
 
 // buffered is a connection from which some bytes were read ahead.

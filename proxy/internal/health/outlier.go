@@ -451,8 +451,8 @@ func (m *OutlierMonitor) Return(now int64, cause string) {
 	}
 }
 
-// servesOthers reports whether another source was served recently.
-func (m *OutlierMonitor) servesOthers(than Source, now int64) bool {
+// ServesOthers reports whether another source was served recently.
+func (m *OutlierMonitor) ServesOthers(than Source, now int64) bool {
 	return m.sources.spares(than, Silent, now, m.rule.Load().span)
 }
 

@@ -122,7 +122,7 @@ func oneSource(all []Watched, i int, now int64) bool {
 		return from == UnsampledSource
 	}
 	for j := range all {
-		if all[j].Judge != nil && all[j].Judge.servesOthers(from, now) {
+		if all[j].Judge != nil && all[j].Judge.ServesOthers(from, now) {
 			return true
 		}
 	}

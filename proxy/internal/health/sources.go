@@ -441,5 +441,5 @@ func (b *blame) forget() {
 // oneSource reports whether most events may come from one source while other sources are served.
 func (b *blame) oneSource(m *OutlierMonitor, now int64) bool {
 	from, part := b.worst()
-	return from == UnsampledSource || part > 0.75 && m.servesOthers(from, now)
+	return from == UnsampledSource || part > 0.75 && m.ServesOthers(from, now)
 }

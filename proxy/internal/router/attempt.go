@@ -316,16 +316,31 @@ func (s *Search) abandoned(now int64) {
 }
 
 // turnsDown reports whether an endpoint was reached and refuses something that only this client
-// needs: TLS that is passed through, or the application protocol that the client has chosen. Or it has got
-// the client's PROXY header and then ends TLS, or never begins it: it may ban the client's source. Other
-// clients may be served, so this is not a failure of the endpoint.
-func (s *Search) turnsDown(err error) bool {
-	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) || s.snapshot.SendProxy > 0 && unansweredTLS(err).Failed() {
+// needs: TLS that is passed through, or the application protocol that the client has chosen. Or it may ban the client's
+// source. Other clients may be served, so this is not a failure of the endpoint.
+func (s *Search) turnsDown(err error, now int64) bool {
+	if s.client.Postgres.Hidden() && errors.Is(err, postgres.ErrEndpoint) || s.mayBan(err, now) {
 		return true
 	}
 	var handshake *tlsterm.Error
 	return errors.As(err, &handshake) && handshake.Kind == tlsterm.Protocol &&
 		s.offloaded.conn() != nil && s.offloaded.tls.NegotiatedProtocol != "" && s.offloaded.Listener.cfg.Preread.Postgres == nil
+}
+
+// mayBan reports whether the endpoint may ban the client's source: it has got the client's PROXY header and then ends TLS,
+// or never begins it, while the upstream serves other sources. Otherwise it may be away, and the client can be held until it
+// is back.
+func (s *Search) mayBan(err error, now int64) bool {
+	set := s.snapshot.Set()
+	if s.snapshot.SendProxy == 0 || !unansweredTLS(err).Failed() || set == nil {
+		return false
+	}
+	from := s.from()
+	return slices.ContainsFunc(set.Members(), func(of lb.Member) bool {
+		e := of.Endpoint.Of.(*Endpoint)
+		m, st := e.monitor.Load(), e.State()
+		return m == nil || !st.Down && !st.Ejected && !e.losesClients(now, true) && m.ServesOthers(from, now)
+	})
 }
 
 // unansweredTLS returns the outcome of an attempt to begin TLS with an endpoint that has not answered; otherwise Unknown.

@@ -557,7 +557,7 @@ func (s *Search) Failed(err error, now int64) {
 		return
 	}
 	for _, err := range slices.Backward(s.failed) { // at any of its addresses
-		if s.turnsDown(err) {
+		if s.turnsDown(err, now) {
 			s.turnedDown(err, now)
 			return
 		}
