@@ -650,44 +650,47 @@ func TestCredentialFiles(t *testing.T) {
 	}
 }
 
-// TestServedFile: a client gets no file of this user to which another user's link leads, but that user's own.
-func TestServedFile(t *testing.T) {
+// TestForeignLinks: no file of this user is read to which another user's link leads, but that user's own.
+func TestForeignLinks(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to have files of another user")
 	}
 	const nobody = 65534
-	dir := t.TempDir()
-	path, served, link := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "sorry"), filepath.Join(dir, "link")
-	must(t, os.WriteFile(path, []byte(`
-listeners: [{name: db, bind: "127.0.0.1:5432", upstream: pg}]
-upstreams: [{name: pg, endpoints: ["10.0.0.11:5432"], fallback: {respond: link}}]
-`), 0o600))
-	must(t, os.WriteFile(served, []byte("sorry"), 0o600))
-	must(t, os.Symlink("sorry", link))
-	for _, c := range []struct {
-		change string
-		want   string
-	}{
-		{"", ""},
-		{link, "open " + link + ": the path has another user's symbolic link"},
-		{served, ""},
+	authority, key := certificate(t, "db.test")
+	for name, c := range map[string]struct{ of, listener, upstream string }{
+		"respond":     {"sorry", "", "fallback: {respond: link}"},
+		"secret":      {"PING", "", `health_check: {send: "file:link", expect: "+PONG"}`},
+		"certificate": {authority, "tls: {certificates: [{cert: link, key: key}]}", ""},
+		"key":         {key, "tls: {certificates: [{cert: cert, key: link}]}", ""},
+		"client_ca":   {authority, "tls: {certificates: [{cert: cert, key: key}], client_ca: link}", ""},
+		"ca":          {authority, "", "tls: {ca: link}"},
+		"own key":     {key, "", "tls: {cert: cert, key: link}"},
+		"include":     {"limits: {}", "", ""},
 	} {
-		if c.change != "" {
-			must(t, os.Lchown(c.change, nobody, nobody))
+		dir := t.TempDir()
+		path, file, link := filepath.Join(dir, "p.yaml"), filepath.Join(dir, "file"), filepath.Join(dir, "link")
+		text := fmt.Sprintf(`
+listeners: [{name: db, bind: "127.0.0.1:5432", upstream: pg, %s}]
+upstreams: [{name: pg, endpoints: ["10.0.0.11:5432"], %s}]
+`, c.listener, c.upstream)
+		if name == "include" {
+			text += "include: [link]"
 		}
-		cfg, problems := config.Load(path, variables())
-		if c.want == "" {
-			if cfg == nil || string(cfg.Upstreams[0].Fallback.Respond.Bytes) != "sorry" {
-				t.Errorf("%q: %v", c.change, problems)
+		for path, text := range map[string]string{path: text, file: c.of, filepath.Join(dir, "cert"): authority, filepath.Join(dir, "key"): key} {
+			must(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		must(t, os.Symlink("file", link))
+		for _, owner := range []string{"", link, file} {
+			if owner != "" {
+				must(t, os.Lchown(owner, nobody, nobody))
 			}
-		} else if len(problems) != 1 || !strings.Contains(problems[0].Message, c.want) || problems[0].Fix != "" {
-			t.Errorf("%q: %+v", c.change, problems)
+			_, problems := config.Load(path, variables())
+			refused := len(problems) == 1 && strings.Contains(problems[0].Message, "link: the path has another user's symbolic link: it belongs to uid 65534")
+			if refused != (owner == link) || !refused && problems != nil {
+				t.Errorf("%s, another user's: %q: %+v", name, owner, problems)
+			}
 		}
-	}
-	must(t, os.Remove(served))
-	if _, problems := config.Load(path, variables()); len(problems) != 1 || problems[0].Message != "open "+link+": no such file or directory" {
-		t.Errorf("%+v", problems)
 	}
 }
 

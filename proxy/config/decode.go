@@ -33,7 +33,6 @@ type decoder struct {
 	control  func(name string) (used string, err error)      // tries a congestion control on a socket
 	modules  map[string][]byte                               // modules that were read, by file
 	named    []string                                        // files that values name, and that were read
-	served   []string                                        // files that clients get
 	files    []namedFile                                     // all files that values name
 	problems []Problem
 	warnings []Problem

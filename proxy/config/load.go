@@ -72,13 +72,7 @@ type loader struct {
 
 func newLoader(env Env) *loader {
 	l := &loader{visited: make(map[string]bool), glob: file.Glob}
-	l.env, l.mode, l.isLocal, l.reaches = env, fileMode, isLocal, sockopt.Local()
-	l.read = func(path string, most int) ([]byte, error) {
-		if slices.Contains(l.served, path) {
-			return file.ReadServed(path, most)
-		}
-		return file.Read(path, most)
-	}
+	l.env, l.read, l.mode, l.isLocal, l.reaches = env, file.Read, fileMode, isLocal, sockopt.Local()
 	l.cpus, l.nodes, l.cpusOf = topology.CPUs, topology.Nodes, topology.CPUsOf
 	l.controls, l.control = sockopt.Congestions, sockopt.TryCongestion
 	l.places, l.bad, l.strange = make(map[any]place), make(map[any]bool), make(map[any]bool)

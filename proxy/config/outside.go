@@ -89,10 +89,7 @@ func setPath(d *decoder, f *field, v reflect.Value, text string) *complaint {
 }
 
 func setContent(d *decoder, f *field, v reflect.Value, text string) *complaint {
-	return setRead(d, f, v, text, func(d *decoder, path string) ([]byte, *complaint) {
-		d.served = append(d.served, path)
-		return d.contents(path)
-	})
+	return setRead(d, f, v, text, (*decoder).contents)
 }
 
 // setModule is setContent for a WebAssembly module, which may be large. Empty text means no module.

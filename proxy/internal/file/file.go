@@ -34,18 +34,14 @@ var (
 const quiet = time.Second
 
 // Read returns the bytes of a regular file of at most limit bytes. Errors are a [fs.PathError];
-// they wrap ErrIrregular, ErrTooLarge and [os.ErrDeadlineExceeded].
+// they wrap ErrIrregular, ErrTooLarge, ErrLink and [os.ErrDeadlineExceeded].
 //
+// It follows links as [sys.AtFile] does, so another user's link leads to no file that this user could not read.
 // It does not wait for a pipe's writer, for the end of a lease (open(2), O_NONBLOCK: it fails with
 // EWOULDBLOCK), or longer than a second for one of the kernel's files that is regular by its mode and can be
 // waited for, such as /proc/kmsg (proc(5)). A file system that does not answer is given up after five
 // seconds; while 16 such reads have not returned, further reads fail at once. It is safe for concurrent use.
 func Read(path string, limit int) ([]byte, error) { return reads.read(path, limit, readNow) }
-
-// ReadServed is [Read] of a file that clients will get. It follows links as [sys.AtFile] does, with the error ErrLink.
-func ReadServed(path string, limit int) ([]byte, error) {
-	return reads.read(path, limit, readServedNow)
-}
 
 // maxPEM is how large a file of certificates may be. All authorities of a distribution are 220 KB.
 const maxPEM = 4 << 20
@@ -209,22 +205,17 @@ func (c *calls) noAnswer(path string) error {
 	return &fs.PathError{Op: c.op, Path: path, Err: fmt.Errorf("the file system does not answer: %w", os.ErrDeadlineExceeded)}
 }
 
-func readNow(path string, limit int) ([]byte, error) {
-	if info, err := os.Stat(path); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() { // to open a device may have effects
-		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrIrregular}
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	return readAll(f, path, limit)
-}
-
-func readServedNow(path string, limit int) (data []byte, err error) {
-	err = sys.AtFile(path, func(name string) (err error) {
-		data, err = readNow(name, limit)
+func readNow(path string, limit int) (data []byte, err error) {
+	err = sys.AtFile(path, func(name string) error {
+		if info, err := os.Stat(name); err != nil {
+			return err
+		} else if !info.Mode().IsRegular() { // to open a device may have effects
+			return &fs.PathError{Op: "read", Path: path, Err: ErrIrregular}
+		}
+		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if err == nil {
+			data, err = readAll(f, path, limit)
+		}
 		return err
 	})
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
