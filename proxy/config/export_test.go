@@ -166,11 +166,6 @@ func Decode(t Tree, path string, env Env) []Problem {
 
 func ValidateText(text string) error { return validate([]byte(text)) }
 
-func Parses(text string) bool {
-	_, p := newSource("/f.yaml", []byte(text)).parse()
-	return p == nil
-}
-
 // A Key is the description of a key in its tags, for tests.
 type Key struct {
 	Path, Doc, Default, Example string
@@ -216,8 +211,6 @@ func (o *object) all(path string) (keys []Key) {
 	}
 	return keys
 }
-
-func Covers(first, m *Match) bool { return new(checker).covers(first, m) }
 
 // Compared returns the number of conditions of a listener's routes that are compared to find
 // covered ones.

@@ -153,9 +153,6 @@ func Code(parts ...any) []byte {
 // Const is i32.const.
 func Const(v int32) []byte { return append([]byte{0x41}, signed(int64(v))...) }
 
-// Const64 is i64.const.
-func Const64(v int64) []byte { return append([]byte{0x42}, signed(v)...) }
-
 func signed(v int64) (b []byte) {
 	for {
 		c := byte(v & 0x7f)
