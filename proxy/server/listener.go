@@ -103,7 +103,7 @@ func (lm *listenerManager) prepare(ctx context.Context, c *change, cfg *config.L
 	}
 	l := &listener{cfg: cfg, listenerCounts: lm.countsOf(cfg.Name, old), drained: drained}
 	c.listeners[cfg.Name] = &nextListener{l, old, cfg}
-	if err := lm.prepareLimits(l, old); err != nil {
+	if err := lm.prepareLimits(l); err != nil {
 		return err
 	}
 	if err := lm.prepareTLS(c, l); err != nil {
@@ -152,7 +152,7 @@ func (lm *listenerManager) countsOf(name string, old *listener) listenerCounts {
 const mostSources = 1 << 22
 
 // prepareLimits makes the limits that are new to a listener; commit changes the others.
-func (lm *listenerManager) prepareLimits(l, old *listener) error {
+func (lm *listenerManager) prepareLimits(l *listener) error {
 	limits := &l.cfg.Limits
 	l.buckets.make(&limits.Bandwidth)
 	if !limitsSources(l.cfg) || l.sources != nil {

@@ -20,26 +20,24 @@ func (s *sockets) listenerStateOf(c *worker.Client) *router.ListenerState {
 	return s.listenerStateAt(at.Of.(*listenSocket), c)
 }
 
-// listenerStateAt is listenerStateOf for a client that came in at a socket; the client may be nil. It prefers the
-// listener that has the client's local address now (any address of the socket if the client has left). Next comes the
-// listener with the same name as the last listener that had this address, then the state of that last listener.
+// listenerStateAt is listenerStateOf for a client that came in at a socket; the client may be nil. If the socket was given
+// up, it is the state of the listener that rules now, or else of the last listener that had the address.
 func (s *sockets) listenerStateAt(socket *listenSocket, c *worker.Client) *router.ListenerState {
 	if !socket.former.Load() {
 		return socket.state.Load()
 	}
-	var local netip.AddrPort
-	if c != nil {
-		local = c.Local()
+	if now, _ := s.rulesAt(socket, c); now != nil {
+		return now.Config().State
 	}
-	v := s.view.Load()
-	if d := ownerAt(v.sockets, socket, local, func(o *listenSocket) *router.ListenerState { return o.state.Load() }); d != nil {
-		return d
+	return socket.lastState(localAddress(c))
+}
+
+// localAddress returns the address that a client has connected to; invalid: the client is nil, or has left.
+func localAddress(c *worker.Client) netip.AddrPort {
+	if c == nil {
+		return netip.AddrPort{}
 	}
-	last := socket.lastState(local)
-	if last != nil && v.states[last.Name] != nil {
-		return v.states[last.Name]
-	}
-	return last
+	return c.Local()
 }
 
 // A generation is the listeners of a configuration, by the sockets at which they serve. It is immutable.
@@ -68,8 +66,7 @@ func (c *change) generation() *generation {
 }
 
 // rulesFor returns the listeners that rule over a client: the listener that has the address at which it came in, and
-// the listener that is about to have it, in the same order of preference as listenerStateAt. Each is nil if its
-// generation has no such listener.
+// the listener that is about to have it. Each is nil if its generation has no such listener.
 func (s *sockets) rulesFor(c *worker.Client) (now, next *router.Listener) {
 	at := c.Listening()
 	if at == nil {
@@ -87,6 +84,8 @@ func (s *sockets) rulesAt(socket *listenSocket, c *worker.Client) (now, next *ro
 	return r.now.listenerAt(socket, c), r.next.listenerAt(socket, c)
 }
 
+// listenerAt prefers the listener that has the client's local address (any address of the socket if the client has left).
+// Next comes the listener with the same name as the last listener that had this address.
 func (g *generation) listenerAt(socket *listenSocket, c *worker.Client) *router.Listener {
 	if g == nil {
 		return nil
@@ -94,11 +93,8 @@ func (g *generation) listenerAt(socket *listenSocket, c *worker.Client) *router.
 	if l := g.at[socket]; l != nil {
 		return l
 	}
-	var local netip.AddrPort
-	if c != nil {
-		local = c.Local()
-	}
-	if l := ownerAt(g.sockets, socket, local, func(o *listenSocket) *router.Listener { return g.at[o] }); l != nil {
+	local := localAddress(c)
+	if l := g.ownerAt(socket, local); l != nil {
 		return l
 	}
 	if last := socket.lastState(local); last != nil {
@@ -127,18 +123,18 @@ func (socket *listenSocket) covers(at netip.AddrPort) bool {
 	return !socket.listener.TCP() || socketlistener.Overlap(socket.own, []netip.AddrPort{at})
 }
 
-// ownerAt returns the owner, among sockets, of the address that former had until it was given up.
-// If several sockets have a part of it, the owner is the socket for connections to local; nil if
-// there is none, or if it is not known.
-func ownerAt[T any](sockets []*listenSocket, former *listenSocket, local netip.AddrPort, ownerOf func(*listenSocket) *T) *T {
+// ownerAt returns the listener that has the address that former had until it was given up. If
+// several have a part of it, it is the one for connections to local; nil if there is none, or if it
+// is not known.
+func (g *generation) ownerAt(former *listenSocket, local netip.AddrPort) *router.Listener {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
-	var some, of, all *T
+	var some, of, all *router.Listener
 	several, known := false, local.IsValid() && former.covers(local)
-	for _, socket := range sockets {
+	for _, socket := range g.sockets {
 		if socket == former || !socket.hasPartOf(former) || known && !socket.covers(local) {
 			continue
 		}
-		d := ownerOf(socket)
+		d := g.at[socket]
 		several = several || some != nil && some != d
 		some = d
 		for _, own := range socket.own {
@@ -169,23 +165,19 @@ func (socket *listenSocket) hasPartOf(o *listenSocket) bool {
 
 // A view is the present state, for readers that must not wait.
 type view struct {
-	addresses  []netip.AddrPort                 // of the listeners
-	listenings map[string][]*worker.Listening   // by listener
-	sockets    []*listenSocket                  // that are not given up
-	states     map[string]*router.ListenerState // by listener
+	addresses  []netip.AddrPort               // of the listeners
+	listenings map[string][]*worker.Listening // by listener
 }
 
 func (s *sockets) refreshView() {
-	v := &view{listenings: make(map[string][]*worker.Listening), states: make(map[string]*router.ListenerState, len(s.listeners))}
+	v := &view{listenings: make(map[string][]*worker.Listening)}
 	for name, l := range s.listeners {
-		v.states[name] = l.state
 		for _, key := range l.keys {
 			socket := s.binds[key]
 			if socket == nil || socket.listening == nil {
 				continue
 			}
 			v.listenings[name] = append(v.listenings[name], socket.listening)
-			v.sockets = append(v.sockets, socket)
 			v.addresses = append(v.addresses, socket.listener.Own()...)
 		}
 	}
