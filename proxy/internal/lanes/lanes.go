@@ -18,7 +18,6 @@ import (
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
-	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -365,7 +364,7 @@ func (l *Lanes) FlushLane(by string) (admin.LaneChanged, error) {
 	if err != nil {
 		return admin.LaneChanged{}, err
 	}
-	n := l.Group.CutLane(every, record.ErrOperatorNow)
+	n := l.Group.CutLane(every)
 	l.Log.Warn("sessions that had left user space are reset", "sessions", n, "by", by)
 	return admin.LaneChanged{State: now.is, Reset: n}, nil
 }

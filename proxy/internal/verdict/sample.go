@@ -30,8 +30,8 @@ type Peer struct {
 }
 
 // OfResult returns the sample of a session that has ended, from its beginning.
-func OfResult(r *relay.Result, localA, localB bool, starved time.Duration) Sample {
-	s := Sample{Duration: r.Duration, Waits: r.Waits, A: Peer{Local: localA}, B: Peer{Local: localB}, Starved: starved, Late: -1}
+func OfResult(r *relay.Result, localA, localB bool) Sample {
+	s := Sample{Duration: r.Duration, Waits: r.Waits, A: Peer{Local: localA}, B: Peer{Local: localB}, Starved: -1, Late: -1}
 	if l := r.Legs; l != nil {
 		s.A.Leg, s.B.Leg = l.A, l.B
 	}

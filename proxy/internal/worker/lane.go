@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/lane"
 	"github.com/penstock/penstock/loop"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -295,14 +296,14 @@ const (
 	laneReturns = 64
 )
 
-// CutLane ends the matching sessions that have left user space: both sides are reset, and their
-// results have the cause. Matching sessions that are about to leave stay in user space. It returns
+// CutLane ends the matching sessions that have left user space, for an operator: both sides are
+// reset. Matching sessions that are about to leave stay in user space. It returns
 // how many were cut.
-func (g *Group) CutLane(match Match, cause error) int {
+func (g *Group) CutLane(match Match) int {
 	var cut atomic.Int64
 	g.scanLane(match, func(_ *worker, n *conn) {
 		cut.Add(1)
-		n.driven().Cut(cause)
+		n.driven().Cut(record.ErrOperatorNow)
 	})
 	return int(cut.Load())
 }

@@ -156,7 +156,7 @@ func TestParkedEnds(t *testing.T) {
 			}
 		},
 		"cut in the lane": func(t *testing.T, p *parkRig) {
-			if n := p.CutLane(func(*worker.Listening, worker.Binding) bool { return true }, cause); n != 3 {
+			if n := p.CutLane(func(*worker.Listening, worker.Binding) bool { return true }); n != 3 {
 				t.Errorf("%d were cut", n)
 			}
 		},

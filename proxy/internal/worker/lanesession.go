@@ -442,7 +442,7 @@ func (c *laneSession) turn() relay.Turn {
 func (n *conn) userSample() verdict.Sample {
 	r, legs := n.result(), n.legs()
 	r.Legs = &legs
-	return verdict.OfResult(&r, !n.ref.serving.socket.TCP, !n.tcp(), -1)
+	return verdict.OfResult(&r, !n.ref.serving.socket.TCP, !n.tcp())
 }
 
 // sample returns the known waits of a joined session.

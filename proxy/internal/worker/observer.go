@@ -218,7 +218,7 @@ func (g *Group) judge(e *ending, sample verdict.Sample) {
 
 // sample returns the session's known waits. ok is false if none are known.
 func (e *ending) sample() (s verdict.Sample, ok bool) {
-	s = verdict.OfResult(&e.result, e.local[0], e.local[1], -1)
+	s = verdict.OfResult(&e.result, e.local[0], e.local[1])
 	if c := e.away; c != nil {
 		c.addTo(&s, e.result.Legs == nil)
 	}
