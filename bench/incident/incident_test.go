@@ -196,22 +196,6 @@ func checkTrial(t *testing.T, in *Incident, m *Trial) {
 	}
 }
 
-// TestProtectionFindsOut: an endpoint that falls silent gets no more clients, by its checks or by
-// its connections, and the log has the reason. The incident lasts as long as that takes.
-func TestProtectionFindsOut(t *testing.T) {
-	for _, m := range named(t, FirstByte, On) {
-		t.Run(m.Name, func(t *testing.T) {
-			t.Parallel()
-			s := setup(t)
-			s.During = 6 * time.Second
-			r := must.Get(s.measure(t.Context(), endpoint.Silent, &m))(t)
-			if !r.First.Known() || r.First <= 0 || r.All != r.First || len(r.Events) == 0 || !strings.HasPrefix(r.Events[0].Subject, "endpoint shop/e") {
-				t.Errorf("%v, %+v", r.First, r.Events)
-			}
-		})
-	}
-}
-
 // TestBreakerOpens: if no other protection is earlier, a circuit breaker opens. The log reports
 // it, and the report has its time.
 func TestBreakerOpens(t *testing.T) {

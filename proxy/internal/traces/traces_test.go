@@ -6,8 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -20,19 +18,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/testutil/collector"
 	"github.com/penstock/penstock/proxy/internal/traces"
 )
-
-// TestHealthy: with a healthy collector as many are received as were sampled, each once.
-func TestHealthy(t *testing.T) {
-	both(t, func(t *testing.T, protocol string) {
-		to := collector.Start(t, protocol, nil)
-		r := export(t, to, protocol, func(s *traces.Settings) { s.Queue = 1000 })
-		r.sessions(1000)
-		s := r.settled()
-		if s.Sampled != 1000 || s.Exported != 1000 || len(to.Spans()) != 1000 || to.Distinct() != 1000 {
-			t.Errorf("%+v, %d received", s, len(to.Spans()))
-		}
-	})
-}
 
 // TestManyLoops: sessions that end at the same time on many loops.
 func TestManyLoops(t *testing.T) {
@@ -253,39 +238,6 @@ func TestTLS(t *testing.T) {
 		}
 		if got := to.Headers()[0].Get("Authorization"); got != "Bearer x" {
 			t.Errorf("the header is %q", got)
-		}
-	})
-}
-
-// TestVariablesAreIgnored: the exporters take no option from the environment.
-func TestVariablesAreIgnored(t *testing.T) {
-	cert, _ := certificate.New(t, "other.example")
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, []byte(cert), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range map[string]string{
-		"ENDPOINT": "https://127.0.0.1:1", "TRACES_ENDPOINT": "https://127.0.0.1:1/x", "INSECURE": "false", "CERTIFICATE": ca, "HEADERS": "x-env=1",
-		"TRACES_HEADERS": "x-env=1", "COMPRESSION": "gzip", "PROTOCOL": "http/json", "TRACES_PROTOCOL": "http/json", "TIMEOUT": "1",
-	} {
-		t.Setenv("OTEL_EXPORTER_OTLP_"+name, value)
-	}
-	for name, value := range map[string]string{"OTEL_RESOURCE_ATTRIBUTES": "env=1", "OTEL_SERVICE_NAME": "env", "OTEL_TRACES_SAMPLER": "always_off", "HTTPS_PROXY": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"} {
-		t.Setenv(name, value)
-	}
-	both(t, func(t *testing.T, protocol string) {
-		to := collector.Start(t, protocol, nil)
-		to.Answer(func(int, int) collector.Answer { return collector.Answer{Delay: 20 * time.Millisecond} }) // more than the variable allows
-		r := export(t, to, protocol, nil)
-		r.sessions(10)
-		if s := r.settled(); s.Exported != 10 || to.Distinct() != 10 {
-			t.Errorf("%+v, %d received", s, to.Distinct())
-		}
-		if h := to.Headers()[0]; h.Get("X-Env") != "" || h.Get("Content-Encoding")+h.Get("Grpc-Encoding") == "gzip" {
-			t.Errorf("%v", h)
-		}
-		if got := values(to.Resources()[0].Attributes); got["env"] != "" || got["service.name"] != "penstock" {
-			t.Errorf("%v", got)
 		}
 	})
 }
