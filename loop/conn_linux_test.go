@@ -515,7 +515,6 @@ func TestMemoryOfIdleHandlers(t *testing.T) {
 		callbacks bool
 		most      int64 // bytes
 	}{
-		"coroutine waits in More": {echoMore, false, 3000},
 		"coroutine waits in Next": {echoNext, false, 3000},
 		"ErrIdle":                 {echoOnce, false, 500},
 		"callback":                {echoOnce, true, 500},
@@ -578,21 +577,6 @@ func ask(t *testing.T, to netip.AddrPort) (fd int) {
 	must.Get(syscall.Write(fd, b))(t)
 	must.Get(syscall.Read(fd, b))(t)
 	return fd
-}
-
-func echoMore(c *loop.Conn) error {
-	for {
-		if err := c.More(); err != nil {
-			return err
-		}
-		b, err := c.Next(len(c.Buffered()))
-		if err != nil {
-			return err
-		}
-		if _, err := c.Write(b); err != nil {
-			return err
-		}
-	}
 }
 
 func echoNext(c *loop.Conn) error {
