@@ -27,10 +27,10 @@ type leg struct {
 
 // A legState is the state of one connection that both directions need.
 type legState struct {
-	shut atomic.Bool // set before the end of file is passed on to it
-	gone atomic.Bool // a write to it has failed
-	ours bool        // only the session writes to it, or ends it
-	over bool        // its owner had ended it before the session
+	shut atomic.Bool                 // set before the end of file is passed on to it
+	gone atomic.Pointer[writeFailed] // a Write of it has failed
+	ours bool                        // only the session writes to it, or ends it
+	over bool                        // its owner had ended it before the session
 	// stopped is set before the session ends the leg's reads. A wrapper may answer that by io.EOF, which is then
 	// no end of file.
 	stopped atomic.Bool

@@ -292,17 +292,10 @@ func (l *legState) look(c any) {
 	})
 }
 
-// aborted reports whether the socket beneath c, if any, is tcpAborted, or whether we failed to write to it.
-func (l *legState) aborted(c any) bool {
-	if l == nil {
-		return false
-	}
-	if l.gone.Load() {
-		return true
-	}
-	aborted := false
-	withSocket(c, func(fd int) { aborted = l.tcpAborted(fd) })
-	return aborted
+// aborted reports whether the socket beneath c, if any, is tcpAborted.
+func (l *legState) aborted(c any) (is bool) {
+	withSocket(c, func(fd int) { is = l.tcpAborted(fd) })
+	return is
 }
 
 // withSocket calls f with the descriptor of the socket beneath c, if there is one.

@@ -32,8 +32,12 @@ func (s *opaqueSource) recv(p []byte) (int, error) {
 		if n < 0 || n > len(p) { // nobody knows which bytes were read
 			return 0, errInvalidRead
 		}
-		if err == io.EOF && s.leg.stopped.Load() {
-			err = net.ErrClosed
+		if err == io.EOF {
+			if gone := s.leg.gone.Load(); s.leg.stopped.Load() {
+				err = net.ErrClosed
+			} else if gone != nil {
+				err = gone
+			}
 		}
 		s.err = err
 		switch {
@@ -109,11 +113,17 @@ func (s *opaqueSink) send(p []byte) (int, error) {
 	if err == nil && n < len(p) {
 		err = io.ErrShortWrite
 	}
-	if err != nil {
-		s.leg.gone.Store(true)
+	if err = final(err); err != nil {
+		s.leg.gone.Store(&writeFailed{err})
 	}
-	return n, final(err)
+	return n, err
 }
+
+// A writeFailed takes the place of an end of file that a leg reads after one of its Writes has failed: a wrapper
+// may show a reset so. The Write's error ends the session, and the direction of that Write tells it.
+type writeFailed struct{ error }
+
+func (e *writeFailed) Unwrap() error { return e.error }
 
 func (s *opaqueSink) drain(splicePipe, int) (int, error) { return 0, syscall.EINVAL }
 

@@ -395,10 +395,12 @@ func (s *Session) tell() {
 
 // conclude records the end of a direction.
 func (s *Session) conclude(d *direction) {
-	switch {
-	case d.failure() == nil:
+	if d.failure() == nil {
 		s.directionEnded(d)
-	case !s.cutBy(Reason(d.reason.Load()), s.opError(d), s.sideOf(d)) && interrupted(d.failure().err):
+		return
+	}
+	_, other := d.failure().err.(*writeFailed)
+	if (other || !s.cutBy(Reason(d.reason.Load()), s.opError(d), s.sideOf(d))) && interrupted(d.failure().err) {
 		// The cut stopped the direction this way; it did not fail. Its end is still to come (ending.over).
 		d.rareState().failure = nil
 		d.set(ended, false)

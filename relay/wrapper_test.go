@@ -192,6 +192,44 @@ func TestJoinWrappedReset(t *testing.T) {
 	}
 }
 
+// A deadInWrite fails in Write, by an error of its own, and its Read returns io.EOF then.
+type deadInWrite struct {
+	net.Conn
+	failed chan struct{}
+	err    error
+}
+
+func (d *deadInWrite) Write([]byte) (int, error) { close(d.failed); return 0, d.err }
+
+func (d *deadInWrite) Read([]byte) (int, error) { <-d.failed; return 0, io.EOF }
+
+// TestWriteErrorIsTheCause: a wrapper that fails in Write may read as ended. Whichever direction notices first, the
+// session ends by the Write's error, no side was reset, and the other side gets no clean end.
+func TestWriteErrorIsTheCause(t *testing.T) {
+	t.Parallel()
+
+	r, mine := newRelay(t, nil), errors.New("mine")
+	early := 0
+	for range 100 {
+		farA, a := tcp(t)
+		_, b := tcp(t)
+		write(t, farA, "hello")
+		must.Do(t, farA.CloseWrite())
+		res, err := r.Join(t.Context(), a, &deadInWrite{b, make(chan struct{}), mine})
+		if res.Reason != relay.ReasonError || res.Culprit != relay.SideB || !errors.Is(err, mine) || !strings.Contains(err.Error(), "write tcp") || res.BToA.Reason == relay.ReasonReset {
+			t.Fatalf("%+v, %v", res, err)
+		}
+		if res.BToA.Reason == relay.ReasonEOF { // Read has returned before the session knew of the failure
+			early++
+			continue
+		}
+		isReset(t, farA)
+	}
+	if early == 100 {
+		t.Error("the end was never read after the failure")
+	}
+}
+
 // TestOutlivesNoLiveSide: a wrapper whose Write fails ends its session, whether its peer is silent or sends on and on.
 func TestOutlivesNoLiveSide(t *testing.T) {
 	t.Parallel()
