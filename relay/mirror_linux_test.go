@@ -278,8 +278,11 @@ func TestMirrorPatience(t *testing.T) {
 			if res := m.mirrorNow(); res.Reason != driver.MirrorNone {
 				t.Fatalf("%v, %v: early: %+v", connected, e, res)
 			}
-			clock.advance(patience / 5) // the first byte's, which may have been taken
-			clock.advance(11 * patience / 10)
+			clock.advance(patience / 5)                         // the first byte's, which may have been taken
+			condition.Await(t, "the mirror ends", func() bool { // each look may find that some more was taken before
+				clock.advance(11 * patience / 10)
+				return m.mirrorNow().Reason != driver.MirrorNone
+			})
 			if res := m.mirrorEnd(); res.Reason != driver.MirrorLate || res.Undelivered == 0 {
 				t.Errorf("%v, %v: %+v", connected, e, res)
 			}
