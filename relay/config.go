@@ -28,9 +28,10 @@ type Config struct {
 	// MaxLifetime ends a session at that age; 0 means never.
 	MaxLifetime time.Duration
 	// CloseOnEOF ends a session at the first end of file, from either side, and closes both connections. All bytes
-	// before the end of file are delivered; bytes that the other side has already sent are delivered if their
-	// destination takes them at once. If bytes are lost by this, the error wraps [ErrTruncated], and the side that
-	// lacks them is reset. A side that still sends, or still lacks bytes, stays open until it has acknowledged all
+	// before the end of file are delivered. Bytes of the other side that have already arrived here are delivered if
+	// their destination takes them at once; if they are lost, the error wraps [ErrTruncated], and the side that
+	// lacks them is reset. Bytes that the other side has sent and that have not arrived are lost without an error:
+	// if its end has not come, its direction's [Flow] has ReasonCanceled. A side that still sends, or still lacks bytes, stays open until it has acknowledged all
 	// bytes that were sent to it. If it acknowledges none for five seconds it is closed. Use CloseOnEOF for peers
 	// that do not know half-closes.
 	CloseOnEOF bool

@@ -636,14 +636,18 @@ func (e ending) flushAndAbandon(held bool) {
 // end of file was not passed on, or because the source failed later. A direction that was ended by the end of
 // the other one (directionEnded) has passed on no end of file, but may have lost no byte.
 func (e ending) over() (resetSink bool) {
-	if !e.is(ended) {
-		reason := e.reason
-		if reason == ReasonEOF && e.flow().Lost > 0 {
-			reason = ReasonTruncated
-		}
-		e.finished(reason)
+	byOther := !e.is(ended) && e.reason == ReasonEOF
+	switch {
+	case e.is(ended):
+	case byOther && e.flow().Lost > 0:
+		byOther = false
+		e.finished(ReasonTruncated)
+	case byOther && !e.is(eofSeen): // nobody knows what was still on its way from the source
+		e.finished(ReasonCanceled)
+	default:
+		e.finished(e.reason)
 	}
-	return e.sourceFailed || !e.atEOF()
+	return e.sourceFailed || !e.atEOF() && !byOther
 }
 
 // truncated reports whether the end of one direction has cost the other one bytes.

@@ -442,7 +442,7 @@ func (s *Driven) closeSide(to *direction, p *loopSocket, y *layered, reset bool)
 	}
 	if reset || y != nil && !y.end() {
 		to.countLost(p.abort())
-	} else if s.drv.relay.cfg.CloseOnEOF && to.atEOF() && culprit(&s.ab, &s.ba) == SideNone {
+	} else if s.drv.relay.cfg.CloseOnEOF && culprit(&s.ab, &s.ba) == SideNone {
 		to.cutOff(p.cutOff())
 	}
 	s.drv.loop.Drop(p.id)

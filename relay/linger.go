@@ -311,8 +311,7 @@ func (s *Session) awaitSides(resetA, resetB bool) {
 	}
 }
 
-// cutOff counts bytes that are lost when the destination of a direction is closed without a reset. The
-// direction has passed on its end of file.
+// cutOff counts bytes that are lost when the destination of a direction is closed without a reset.
 func (d *direction) cutOff(n int) {
 	if n > 0 {
 		d.countLost(int64(n))

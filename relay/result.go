@@ -74,7 +74,9 @@ type Flow struct {
 	// rewritten bytes no more are lost than came.
 	Lost int64
 	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
-	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut.
+	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut. It is
+	// ReasonCanceled if [Config.CloseOnEOF] has ended the direction and its source had not ended: Lost does not
+	// count what was still on its way here.
 	Reason Reason
 	// Fallbacks counts by reason how often the direction left the path it would have taken.
 	Fallbacks Fallbacks
@@ -170,7 +172,8 @@ func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
 // Reason is why a session, or one of its directions, ended. Its words are:
 //
 //   - running: it has not ended.
-//   - eof: the source's end of file (of a session: each source's) was seen and passed on.
+//   - eof: the source's end of file (of a session: each source's, or with [Config.CloseOnEOF] the first one) was
+//     seen and passed on.
 //   - limit: a copy reached its limit.
 //   - reset: a side sent a reset, or went away while bytes were sent to it.
 //   - idle-timeout: no byte moved or was acknowledged for the IdleTimeout of [Config], or of the session's [Limits].

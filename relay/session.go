@@ -583,7 +583,7 @@ func (s *Session) settleSide(to, from *direction, l *leg, reset bool) {
 	switch {
 	case reset:
 		to.countLost(l.abort(from.is(eofSeen)))
-	case s.r.cfg.CloseOnEOF && !l.closed && to.atEOF() && s.Result().Culprit == SideNone:
+	case s.r.cfg.CloseOnEOF && !l.closed && s.Result().Culprit == SideNone:
 		to.cutOff(cutOffBy(l.transport()))
 	}
 }

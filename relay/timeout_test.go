@@ -405,14 +405,15 @@ func closesOnEOF(t *testing.T, d *driving, linger time.Duration, fill bool) (g *
 }
 
 // TestCloseOnEOFDelivers: bytes that were sent before the end arrive, though their reader is slow and sends something meanwhile that
-// nobody reads. The side that has ended waits for none of that.
+// nobody reads. The side that has ended waits for none of that. The result says that the other side had not ended.
 func TestCloseOnEOFDelivers(t *testing.T) {
 	both(t, func(t *testing.T, d *driving) {
 		g, sent := closesOnEOF(t, d, time.Hour, false)
 		must.Do(t, expect(g.A, nil))
 		write(t, g.B, "still here")
 		must.Do(t, expect(g.B, sent))
-		if res, err := g.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 {
+		if res, err := g.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 ||
+			res.AToB.Reason != relay.ReasonEOF || res.BToA.Reason != relay.ReasonCanceled {
 			t.Fatalf("%+v, %v", res, err)
 		}
 	})
