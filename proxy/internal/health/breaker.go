@@ -88,6 +88,7 @@ type Breaker struct {
 	load      atomic.Uint64 // pending connections in the high 32 bits, all connections in the low 32 bits
 	Opened    atomic.Int64  // how many times it has opened, from closed or half-open
 	sources   sources
+	contained atomic.Bool // since it opened, only a few sources have failed, see Stranger
 	last      failure
 
 	mu     sync.Mutex // held while the state is changed
@@ -285,6 +286,9 @@ func (b *Breaker) ReportFrom(p Permit, from Source, o Outcome, now int64) {
 	if s.window != nil {
 		b.sources.note(from, o, now, int64(s.Window))
 	}
+	if o.Failed() && b.contained.Load() && !b.sources.contained(UnsampledSource) {
+		b.contained.Store(false)
+	}
 	if p.Trial() && b.sources.spares(from, o, now, int64(s.Window)) {
 		o = Unknown
 	}
@@ -293,6 +297,11 @@ func (b *Breaker) ReportFrom(p Permit, from Source, o Outcome, now int64) {
 
 // GotData reports that an endpoint has sent something to a source; its connection is not over.
 func (b *Breaker) GotData(from Source, now int64) { b.sources.heard(from, now) }
+
+// Stranger reports whether a client of a source is to pass a Breaker that is not closed: all failures since it opened may be the
+// fault of their clients, they come from fewer than eight sources, and this source is none of them. If such clients fail as well,
+// there are soon eight, until the Breaker closes; so an endpoint that fails for all costs few of them.
+func (b *Breaker) Stranger(from Source) bool { return b.contained.Load() && b.sources.contained(from) }
 
 func (b *Breaker) report(s *setting, p Permit, o Outcome, now int64) {
 	w := word(b.word.Load())
@@ -316,6 +325,7 @@ func (b *Breaker) report(s *setting, p Permit, o Outcome, now int64) {
 func (b *Breaker) evaluate(s *setting, w word, now int64) {
 	ok, failed, yes := s.window.tooMany(now, s.FailurePercentage, s.MinVolume)
 	if yes && !b.sources.shareOfFew(s.FailurePercentage, now, int64(s.Window)) {
+		b.contained.Store(b.sources.contained(UnsampledSource))
 		b.turnTo(Open, w.period(), now, fmt.Sprintf("%d of %d connections failed, the last: %v", failed, ok+failed, &b.last))
 	}
 }

@@ -332,6 +332,30 @@ func (s *sources) ofFew(now, span int64, failures func(*entry) uint32, suspect f
 	return false
 }
 
+// contained reports whether clients may have caused all failures, fewer sources than have entries have failed, and from is none
+// of them. Failures of an earlier span count as long as no other came.
+func (s *sources) contained(from Source) bool {
+	b := s.book.Load()
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.table
+	if t == nil {
+		return true
+	}
+	failures, sum, free := func(e *entry) uint32 { return total(e.failed[:]) }, uint32(0), false
+	for i := range t.entry {
+		n := failures(&t.entry[i])
+		if n > 0 && t.entry[i].from == from {
+			return false
+		}
+		sum, free = sum+n, free || n == 0
+	}
+	return free && sum == total(t.total.failed[:]) && !t.unknown(failures)
+}
+
 // unknown reports whether the sample does not show the sources of the failures that failures counts.
 func (t *table) unknown(failures func(*entry) uint32) bool {
 	all := uint32(0)

@@ -141,6 +141,44 @@ func TestFewSourcesSometimesServed(t *testing.T) {
 	}
 }
 
+// TestStranger: clients of other sources pass a breaker that a few sources have opened, until they fail, too; not one that a failure
+// has opened which no client can have caused.
+func TestStranger(t *testing.T) {
+	t.Parallel()
+	opened := func(from func(i int) health.Source, o health.Outcome) *health.Breaker {
+		j := newJudged(0, 60, 20)
+		for i := range 40 {
+			j.comes(from(i), o)
+		}
+		if j.breaker.State() != health.Open {
+			t.Fatalf("it is %v", j.breaker.State())
+		}
+		return j.breaker
+	}
+	one := func(int) health.Source { return source(0) }
+	b := opened(one, health.Rejected)
+	if b.Stranger(source(0)) {
+		t.Error("the source that has failed passes")
+	}
+	for i := 1; i < 8; i++ {
+		if !b.Stranger(source(i)) {
+			t.Fatalf("source %d does not pass", i)
+		}
+		p, _ := b.Pass()
+		b.ReportFrom(p, source(i), health.Rejected, 0)
+		b.End(false)
+	}
+	if b.Stranger(source(8)) {
+		t.Error("eight sources have failed, and another one passes")
+	}
+	if opened(func(i int) health.Source { return source(i) }, health.Silent).Stranger(source(100)) {
+		t.Error("many sources have failed, and another one passes")
+	}
+	if opened(func(int) health.Source { return health.NoSource }, health.ConnectFailed).Stranger(source(100)) {
+		t.Error("it cannot be connected to, and a client passes")
+	}
+}
+
 // TestOneSourceIsAll: nothing changes if all clients come from one source.
 func TestOneSourceIsAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

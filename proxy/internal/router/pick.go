@@ -80,6 +80,8 @@ func (s *Search) pickFrom(set *lb.Set, now int64) error {
 			e, err = set.Pick(&r)
 		}
 		switch {
+		case err != nil && s.passesAsStranger(set, now):
+			return nil
 		case err != nil:
 			return err
 		case pass == avoiding && (s.avoids(e, now) || s.loses(e, now)):
@@ -188,6 +190,18 @@ func (s *Search) trialInstead(picked *lb.Endpoint, set *lb.Set, now int64) bool 
 	s.lastResort = e.unusable()
 	picked.Return()
 	return true
+}
+
+// passesAsStranger begins an attempt at an endpoint that only its breaker keeps from serving, if the client is to pass it, see
+// [health.Breaker.Stranger].
+func (s *Search) passesAsStranger(set *lb.Set, now int64) bool {
+	for _, m := range set.Members() {
+		st, b := m.Endpoint.State(), m.Endpoint.Of.(*Endpoint).breaker.Load()
+		if st.Broken && !st.Down && !st.Ejected && !st.Draining && b != nil && !slices.Contains(s.tried, m.Endpoint) && b.Stranger(s.from()) && m.Endpoint.AcquireAnyway(false) {
+			return s.admit(m.Endpoint, true, now)
+		}
+	}
+	return false
 }
 
 // oldestTrial returns an unusable endpoint that has served its last client, or else the endpoint that had its last client
@@ -316,6 +330,9 @@ func (s *Search) enterBreaker(panicking bool) error {
 		return nil
 	}
 	permit, forced, refused := askBreaker(b, panicking)
+	if (refused == health.RefusedOpen || refused == health.RefusedTrials) && b.Stranger(s.from()) {
+		permit, refused = b.Pass()
+	}
 	switch refused {
 	case health.Granted:
 		entry.through, entry.permit, entry.forced = true, permit, forced

@@ -127,3 +127,24 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, ou
 		t.Errorf("%s, its breaker %s, failing %+v", e.State, e.Breaker, e.Failing)
 	}
 }
+
+// TestOneClientDivertsNoOther: one source that sends garbage to an upstream that has served nobody yet opens its breaker; clients of
+// other sources do not go to the fallback for that.
+func TestOneClientDivertsNoOther(t *testing.T) {
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - {name: u, endpoints: [%q], health_check: off, fallback: {upstream: w}, circuit_breaker: {window: 1h, open: 1h}}
+  - {name: w, endpoints: [{address: %q, name: w}]}`, strict(t, false), sockets.Server(t, func(c net.Conn) { _, _ = io.WriteString(c, "sorry\n") })))
+	r.Until("the breaker is open", func() bool {
+		_ = asks("127.0.0.2", r.At("l"), "garbage\n")
+		return r.Status().Upstreams[0].Breaker == "open"
+	})
+	before := r.Endpoint("w", "w").Total
+	for range 30 {
+		must(t, asks("127.0.0.3", r.At("l"), "hello\n"))
+	}
+	if n := r.Endpoint("w", "w").Total - before; n > 0 {
+		t.Errorf("%d clients went to the fallback", n)
+	}
+}
