@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -143,7 +144,8 @@ func (c *Conn) read(p []byte) (int, error) {
 }
 
 // Peek returns the next n bytes, at most 65,536, without taking them. They are valid until the next call of a
-// method that reads. There are fewer only with an error: io.EOF at the end, [ErrBufferFull], or an error of Read.
+// method that reads. There are fewer only with an error: io.EOF at the end, [ErrBufferFull], [bufio.ErrNegativeCount],
+// or an error of Read.
 func (c *Conn) Peek(n int) ([]byte, error) {
 	c.fresh = false
 	for c.in.len() < n {
@@ -151,7 +153,10 @@ func (c *Conn) Peek(n int) ([]byte, error) {
 			return c.in.bytes(), err
 		}
 	}
-	if n == 0 {
+	switch {
+	case n < 0:
+		return nil, bufio.ErrNegativeCount
+	case n == 0:
 		return nil, nil
 	}
 	return c.in.bytes()[:n:n], nil

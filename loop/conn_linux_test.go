@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"errors"
@@ -426,7 +427,7 @@ func TestEndedKnowsAddresses(t *testing.T) {
 	}
 }
 
-// TestBufferFull: more than 64 KiB cannot be looked at, and nothing is lost by the attempt.
+// TestBufferFull: neither more than 64 KiB nor less than nothing can be looked at, and nothing is lost by the attempt.
 func TestBufferFull(t *testing.T) {
 	t.Parallel()
 
@@ -437,6 +438,11 @@ func TestBufferFull(t *testing.T) {
 		}
 		if _, err := c.Next(most + 1); !errors.Is(err, loop.ErrBufferFull) {
 			return fmt.Errorf("Next: %w", err)
+		}
+		for _, read := range []func(int) ([]byte, error){c.Peek, c.Next} {
+			if b, err := read(-1); b != nil || !errors.Is(err, bufio.ErrNegativeCount) {
+				return fmt.Errorf("-1: %q, %w", b, err)
+			}
 		}
 		if b, err := c.Peek(most); len(b) < most || err != nil {
 			return fmt.Errorf("%d bytes: %w", len(b), err)
