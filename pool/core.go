@@ -587,7 +587,7 @@ func (c *core[T]) make(ctx context.Context) (T, error) {
 type gate[T any] struct {
 	mu    sync.Mutex
 	free  int       // places; 0 while calls wait
-	queue list.List // of chan T with room for one: the caller gets an item, or a closed channel means a place without one
+	queue list.List // of chan *T with room for one: the caller gets an item, or nil for a place without one
 	waits int64
 }
 
@@ -597,19 +597,23 @@ func (g *gate[T]) enter(ctx context.Context) (x T, handed bool, err error) {
 	if ready == nil {
 		return x, false, nil
 	}
+	var item *T
 	select {
-	case x, handed = <-ready:
+	case item = <-ready:
 	case <-ctx.Done():
 		if g.cancel(e) {
 			return x, false, fmt.Errorf("penstock: pool: get: MaxOpen items are in use: %w", context.Cause(ctx))
 		}
-		x, handed = <-ready
+		item = <-ready
 	}
-	return x, handed, nil
+	if item != nil {
+		x = *item
+	}
+	return x, item != nil, nil
 }
 
 // line takes a place and returns nil, or joins the queue.
-func (g *gate[T]) line() (chan T, *list.Element) {
+func (g *gate[T]) line() (chan *T, *list.Element) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.free > 0 {
@@ -617,7 +621,7 @@ func (g *gate[T]) line() (chan T, *list.Element) {
 		return nil, nil
 	}
 	g.waits++
-	ready := make(chan T, 1)
+	ready := make(chan *T, 1) // a channel's items must be smaller than 64 KiB, a pool's need not be
 	return ready, g.queue.PushBack(ready)
 }
 
@@ -642,12 +646,12 @@ func (g *gate[T]) cancel(e *list.Element) bool {
 }
 
 // first takes the first caller out of the queue, or returns nil if none waits. The caller holds g.mu.
-func (g *gate[T]) first() chan T {
+func (g *gate[T]) first() chan *T {
 	e := g.queue.Front()
 	if e == nil {
 		return nil
 	}
-	ready := g.queue.Remove(e).(chan T)
+	ready := g.queue.Remove(e).(chan *T)
 	e.Value = nil
 	return ready
 }
@@ -658,7 +662,8 @@ func (g *gate[T]) hand(x T) bool {
 	defer g.mu.Unlock()
 	ready := g.first()
 	if ready != nil {
-		ready <- x
+		item := x // x itself stays off the heap while nobody waits
+		ready <- &item
 	}
 	return ready != nil
 }

@@ -267,3 +267,17 @@ func TestCheck(t *testing.T) {
 		}
 	})
 }
+
+// TestLargeItems: an item may be too large for a channel, and is handed to a caller that waits all the same.
+func TestLargeItems(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := mustNew(t, pool.Config[[1 << 16]byte]{New: func(context.Context) (x [1 << 16]byte, err error) { x[1<<16-1] = 1; return x, nil }, MaxOpen: 1})
+		x := get(t, p)
+		x[0] = 2
+		go func() { synctest.Wait(); p.Put(x) }()
+		if y := get(t, p); y != x || p.Stats().Made != 1 {
+			t.Errorf("another item: %+v", p.Stats())
+		}
+	})
+}
