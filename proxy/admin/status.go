@@ -500,8 +500,8 @@ type Discovery struct {
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
 	Stale    bool   `json:"stale,omitempty"` // the endpoints are older than their source allows
-	// LeftOut counts endpoints that were found but not used, because they lead back into this process. LeftOutCause is
-	// the reason of the first one.
+	// LeftOut counts endpoints that were found but not used, because they lead back into this process or are a unix socket
+	// of another user than their file. LeftOutCause is the reason of the first one.
 	LeftOut      int    `json:"left_out,omitempty"`
 	LeftOutCause string `json:"left_out_cause,omitempty"`
 }

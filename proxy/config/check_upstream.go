@@ -288,7 +288,7 @@ func (k *checker) credential(s *Secret, section any, name string) bool {
 // foreign warns of a file that gives rights, if another user could replace it. Only a warning: the process may run as
 // that user.
 func (k *checker) foreign(at place, path string) {
-	if err := file.Foreign(path); err != nil {
+	if _, err := file.Foreign(path); err != nil {
 		k.warnAt(at, "", "%v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,5 +107,50 @@ func TestFileThatFailsOnce(t *testing.T) {
 		equal(t, text(e), "a:1*1")
 	case <-time.After(2 * time.Second):
 		t.Error("it is not read again")
+	}
+}
+
+// TestForeignList: of a list that another user may write, only that user's unix sockets are used, as soon as they are there.
+func TestForeignList(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to have files of another user")
+	}
+	const nobody = 65534
+	dir := t.TempDir()
+	path, ours, theirs := filepath.Join(dir, "eps.yaml"), filepath.Join(dir, "ours"), filepath.Join(dir, "theirs")
+	must(t, write(ours, ""))
+	must(t, write(path, "unix:"+ours+"*1 unix:"+theirs+"*1 unix:@abstract*1 a:1*1"))
+	refused := func(r *rig) (list []string) {
+		select {
+		case found := <-r.updates:
+			for _, e := range found {
+				if e.Refused != "" {
+					list = append(list, strings.TrimPrefix(e.Address, "unix:"))
+				}
+			}
+		case <-time.After(condition.Patience):
+			t.Fatal("no update")
+		}
+		return list
+	}
+	listed := func() *rig {
+		return (&rig{t: t}).watch(discovery.NewFile(discovery.FileConfig{Path: path, Parse: parse, Poll: 10 * time.Millisecond}))
+	}
+	if list := refused(listed()); len(list) != 0 {
+		t.Fatalf("of a list of this user: %q", list)
+	}
+	must(t, os.Chmod(path, 0o666))
+	if list := refused(listed()); !slices.Equal(list, []string{ours, theirs, "@abstract"}) {
+		t.Fatalf("of a list that every user may write: %q", list)
+	}
+	must(t, errors.Join(os.Chmod(path, 0o644), os.Chown(path, nobody, nobody)))
+	r := listed()
+	if list := refused(r); !slices.Equal(list, []string{ours, theirs, "@abstract"}) {
+		t.Fatalf("of another user's list: %q", list)
+	}
+	must(t, errors.Join(write(theirs+".tmp", ""), os.Chown(theirs+".tmp", nobody, nobody), os.Rename(theirs+".tmp", theirs)))
+	if list := refused(r); !slices.Equal(list, []string{ours, "@abstract"}) {
+		t.Fatalf("once the other user's socket is there: %q", list)
 	}
 }

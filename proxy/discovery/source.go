@@ -12,7 +12,9 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/file"
@@ -34,6 +36,8 @@ type Endpoint struct {
 	Zone string
 	// Connections is the limit of concurrent connections; 0: no limit.
 	Connections int
+	// Refused is why the endpoint is not to be used; "": it may be used.
+	Refused string
 }
 
 // Identity identifies an endpoint in its upstream. It is the name, or else the address.
@@ -191,6 +195,9 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 			}
 			return
 		}
+		if slices.ContainsFunc(found, func(e Endpoint) bool { return e.Refused != "" }) { // its socket may be made later
+			w.seen = digest{}
+		}
 		changed := first || !slices.Equal(found, current)
 		if f.Status().Err != nil {
 			f.log.Info("the file of endpoints can be used again", "file", f.cfg.Path, "endpoints", len(found))
@@ -244,5 +251,23 @@ func (f *File) read() ([]Endpoint, error) {
 	case err != nil:
 		return nil, fmt.Errorf("discovery: file: %w", err)
 	}
-	return f.cfg.Parse(f.cfg.Path, data)
+	found, err := f.cfg.Parse(f.cfg.Path, data)
+	if writer, why := file.Foreign(f.cfg.Path); why != nil {
+		refuse(found, writer, why)
+	}
+	return found, err
+}
+
+// refuse refuses the unix sockets that do not belong to the user who may write the list: this process may be able to
+// connect to sockets that this user may not use.
+func refuse(found []Endpoint, writer int, why error) {
+	for i := range found {
+		path, ok := strings.CutPrefix(found[i].Address, "unix:")
+		if !ok {
+			continue
+		}
+		if is, err := file.Stat(path); err != nil || int(is.Sys().(*syscall.Stat_t).Uid) != writer {
+			found[i].Refused = fmt.Sprintf("%s must belong to the user who may write its list: %v", found[i].Address, why)
+		}
+	}
 }

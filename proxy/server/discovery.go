@@ -90,7 +90,7 @@ func (a *lastAnswer) of(u *config.Upstream) bool {
 	return a.upstream == u.Name && a.origin.SameOrigin(u.Discover)
 }
 
-// takeFound brings the endpoints that an upstream's source has found into use, except addresses
+// takeFound brings the endpoints that an upstream's source has found into use, except refused ones and addresses
 // that lead back into the process.
 func (um *upstreamManager) takeFound(u *upstream) {
 	name, before := u.cfg.Name, u.refused

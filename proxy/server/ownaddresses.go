@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -357,7 +358,7 @@ func destinations(l *config.Listener) []string {
 // fit returns the endpoints in found that an upstream may have, and why it may not have the others.
 func (c *circles) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
 	for i := range found {
-		why := c.refuse(upstream, found[i].Address)
+		why := cmp.Or(found[i].Refused, c.refuse(upstream, found[i].Address))
 		if why == "" {
 			fit = append(fit, found[i])
 			continue

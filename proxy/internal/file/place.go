@@ -199,25 +199,37 @@ func (p *Place) Safe() error {
 	return nil
 }
 
-// Foreign returns why another user may change the file of a path, or put another one in its place: an error that wraps
-// [ErrUnsafe]. nil: none may, or it cannot be found out. The mode of the file is not looked at.
-func Foreign(path string) error {
-	why, _ := Within(path, func() error {
+// Several users may write a file: every user of this machine, or users that cannot be found out.
+const Several = -1
+
+// Foreign returns why another user may change the file of a path, or put another one in its place, and this user or
+// [Several]: the error wraps [ErrUnsafe]. nil: none may, or it cannot be found out.
+func Foreign(path string) (writer int, why error) {
+	type finding struct {
+		writer int
+		why    error
+	}
+	found, _ := Within(path, func() finding {
 		p, err := At(path)
 		if err != nil {
-			return err
+			return finding{Several, err}
 		}
 		defer p.Close()
 		is, err := sys.Fstatat(p.dir, p.name)
-		if err == nil && !p.trusts(is.UID) {
-			return p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to root or to uid %d", ErrUnsafe, is.UID, os.Geteuid()))
+		switch {
+		case err == nil && is.Mode&0o002 != 0 && !p.proc:
+			return finding{Several, p.fault(fmt.Errorf("%w: every user may write it (mode %04o): chmod o-w", ErrUnsafe, is.Mode&0o7777))}
+		case p.is.Mode&0o002 != 0 && p.is.Mode&sys.S_ISVTX == 0:
+			return finding{Several, p.Safe()}
+		case err == nil && !p.trusts(is.UID):
+			return finding{int(is.UID), p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to root or to uid %d", ErrUnsafe, is.UID, os.Geteuid()))}
 		}
-		return p.Safe()
+		return finding{int(p.is.UID), p.Safe()}
 	})
-	if errors.Is(why, ErrUnsafe) {
-		return why
+	if errors.Is(found.why, ErrUnsafe) {
+		return found.writer, found.why
 	}
-	return nil
+	return 0, nil
 }
 
 // Fixed returns why another user could have the path lead to another directory later; nil: none can.
