@@ -1,11 +1,20 @@
 package evring
 
-import "runtime"
+import (
+	"fmt"
+	"os"
+	"runtime"
+)
+
+var errNilFunc = fmt.Errorf("penstock: evring: drain: f is nil: %w", os.ErrInvalid)
 
 // Drain calls f with each event in turn, at most max of them, or one lap if max is not positive, and returns
 // how many. An event is a private copy, valid until f returns. Producers get the slots when Drain returns, or f
 // panics. f must not call Drain. The error is nil if nothing more is ready, and otherwise the result of Err.
 func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
+	if f == nil {
+		return 0, errNilFunc
+	}
 	if max <= 0 || max > int(r.slots) {
 		max = int(r.slots)
 	}

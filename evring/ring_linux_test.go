@@ -127,10 +127,13 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestDrainPanic: an event counts as delivered before it is.
+// TestDrainPanic: an event counts as delivered before it is, but without a function for it it stays.
 func TestDrainPanic(t *testing.T) {
 	r := newRing(t, nil)
 	r.PushBatch(events(3))
+	if n, err := r.Drain(0, nil); n != 0 || !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("without a function: %d, %v", n, err)
+	}
 	func() {
 		defer func() { recover() }()
 		r.Drain(0, func(e []byte) {

@@ -165,9 +165,9 @@ func (p *Pipe) DrainSocket(fd, max int) (int, error) {
 //
 // It returns the number of bytes copied, fewer than asked for when the slots of to are full. Calling Tee again
 // before these bytes have left p copies them once more. EAGAIN means that to was full, or p empty; EINVAL that
-// both are the same pipe, or that max is not positive; ENOSYS and EPERM that a sandbox refuses tee.
+// both are the same pipe, that to is nil, or that max is not positive; ENOSYS and EPERM that a sandbox refuses tee.
 func (p *Pipe) Tee(to *Pipe, max int) (int, error) {
-	if max <= 0 {
+	if to == nil || max <= 0 {
 		return 0, syscall.EINVAL
 	}
 	if p.n == 0 && p.in() < 0 {

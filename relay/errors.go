@@ -115,6 +115,7 @@ func copyError(f failure, from, to any) error {
 var (
 	errNilA       = fmt.Errorf("penstock: relay: join: connection a is nil: %w", os.ErrInvalid)
 	errNilB       = fmt.Errorf("penstock: relay: join: connection b is nil: %w", os.ErrInvalid)
+	errSame       = fmt.Errorf("penstock: relay: join: a and b are the same connection: %w", os.ErrInvalid)
 	errNilContext = fmt.Errorf("penstock: relay: ctx is nil: %w", os.ErrInvalid)
 	errNilEnded   = fmt.Errorf("penstock: relay: start: ended is nil: %w", os.ErrInvalid)
 	errNilDst     = fmt.Errorf("penstock: relay: copy: dst is nil: %w", os.ErrInvalid)

@@ -96,6 +96,7 @@ func TestJoinsNothing(t *testing.T) {
 				return s.Result(), err
 			},
 		},
+		"the same connection": {func(a, b net.Conn) (relay.Result, error) { abort(t, b); return r.Join(t.Context(), a, a) }},
 		"refused after Close": {func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) }},
 		"not made by New": {
 			func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },

@@ -116,7 +116,7 @@ func (u *unwrapped) through(w Unwrapper) {
 
 // same reports whether a wrapper returned itself. Values that cannot be compared are not the same.
 func same(a, b any) bool {
-	return reflect.TypeOf(a).Comparable() && reflect.TypeOf(b).Comparable() && a == b
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // isPlain reports whether c has a type that relay knows to be nothing but its descriptor. Interfaces do not
@@ -148,7 +148,7 @@ type closeWriter interface{ CloseWrite() error }
 
 // Prefixed returns conn with a head of bytes that were read from it already. Every reader of the result gets
 // them first. The result owns head and conn; all other methods are conn's. It is an [Unwrapper]: a relay moves
-// what follows the head beneath it.
+// what follows the head beneath it. As with a [bufio.Reader], the head can still be read after a deadline or Close.
 //
 // Like the methods of conn, its methods may be called by several goroutines, but Read only by one at a time.
 func Prefixed(conn net.Conn, head []byte) net.Conn {
