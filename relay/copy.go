@@ -19,7 +19,8 @@ import (
 // many dst took. Two descriptors ([Engine] says of which types) are spliced, or sent by
 // sendfile or copy_file_range, as [Config.Engine] allows; an [*io.LimitedReader] around src is
 // honoured, and its N lowered by the bytes read. For types that are no connection it uses
-// io.WriterTo and io.ReaderFrom as io.Copy does.
+// io.WriterTo and io.ReaderFrom as io.Copy does. WriteTo and ReadFrom of a [net.Conn] are not called: a wrapper that
+// passes them on to a [*net.TCPConn], and so is spliced by io.Copy, is copied unless it is an [Unwrapper].
 //
 // Neither end is closed, and the end of src is not passed on. Deadlines of dst and src apply to every read and
 // write; the timeouts of [Config] do not. A Read that returns no bytes and no error is called again, after up
