@@ -183,10 +183,10 @@ func (s *Server) Addr() string {
 
 // Leave stops listening for good, whatever is committed later. Connected clients still get their responses.
 func (s *Server) Leave() {
-	s.PrepareNone().Commit()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.left = true
+	s.left = true // before its address is given up: no Commit comes in between
+	s.mu.Unlock()
+	s.PrepareNone().Commit()
 }
 
 // Close ends the server. Responses in progress have until ctx ends. When Close returns, no goroutine and no connection of

@@ -6,6 +6,7 @@
 package record
 
 import (
+	"math"
 	"net/netip"
 	"time"
 	"unicode/utf8"
@@ -191,7 +192,7 @@ func (r *Record) Enqueued(before int64) {
 	if r == nil {
 		return
 	}
-	if r.Waits++; r.Waits == 1 {
+	if count(&r.Waits); r.Waits == 1 {
 		r.Before = uint32(min(max(before, 0), 1<<32-1))
 	}
 }
@@ -238,7 +239,7 @@ func (r *Record) Pick(endpoint string, now int64) {
 // Retry notes that another attempt follows.
 func (r *Record) Retry() {
 	if r != nil {
-		r.Retries++
+		count(&r.Retries)
 	}
 }
 
@@ -250,7 +251,14 @@ func (r *Record) Fail(endpoint string, began, now int64, err error) {
 	if int(r.NumFailures) < len(r.Failures) {
 		r.Failures[r.NumFailures] = Failure{endpoint, began, now, CauseOf(err)}
 	}
-	r.NumFailures++
+	count(&r.NumFailures)
+}
+
+// count adds one to a number, or leaves it at its largest value.
+func count(n *uint16) {
+	if *n < math.MaxUint16 {
+		*n++
+	}
 }
 
 // Connect notes that an attempt to connect begins.

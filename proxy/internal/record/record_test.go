@@ -171,6 +171,21 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
+// TestCountsStay: a client with more attempts than a count holds keeps its first ones.
+func TestCountsStay(t *testing.T) {
+	t.Parallel()
+	var r record.Record
+	for i := range 1<<16 + 5 {
+		r.Enqueued(int64(i))
+		r.Fail("a", int64(i), int64(i)+1, syscall.ECONNREFUSED)
+		r.Retry()
+	}
+	const most = 1<<16 - 1
+	if r.Waits != most || r.Retries != most || r.NumFailures != most || r.Before != 0 || r.Failures[0].Began != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestBounds: names from the network are cut, and marked.
 func TestBounds(t *testing.T) {
 	var r record.Record
