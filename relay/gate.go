@@ -71,7 +71,10 @@ func (d *direction) pass() error {
 		ahead = o.rewrite.ahead
 	}
 	o.asked = true
-	n, err := o.gate.Pass(int(p.fd), ahead[:len(ahead):len(ahead)], p.state&(peerClosed|gone) != 0)
+	n, took, err := o.gate.Pass(int(p.fd), ahead[:len(ahead):len(ahead)], p.state&(peerClosed|gone) != 0)
+	if len(took) > 0 {
+		d.take(took)
+	}
 	switch {
 	case err != nil:
 		return err
@@ -84,6 +87,19 @@ func (d *direction) pass() error {
 		return syscall.EAGAIN
 	}
 	return nil
+}
+
+// take notes bytes that a gate has taken from the direction's socket.
+func (d *direction) take(b []byte) {
+	o := d.rareState()
+	if o.rewrite != nil {
+		o.rewrite.ahead = b
+	} else {
+		o.ahead = b
+	}
+	if m := d.mirror(); m != nil && o.rewrite == nil {
+		m.sent(b)
+	}
 }
 
 // heard shows bytes that the direction has read to the gate of the other direction, if that gate wants them. No

@@ -41,29 +41,34 @@ func (w *watchman) Answered(b []byte) driver.GateVerdict {
 	return driver.GateHears
 }
 
-func (w *watchman) Pass(fd int, ahead []byte, ended bool) (int, error) {
+func (w *watchman) Pass(fd int, ahead []byte, ended bool) (int, []byte, error) {
 	w.asked++
 	if w.opens {
-		return driver.GateOpen, nil
+		return driver.GateOpen, nil, nil
 	}
 	b := make([]byte, 64)
 	n, err := copy(b, ahead), error(nil)
 	if n == 0 {
 		if n, err = sys.Recv(fd, b, sys.MSG_PEEK|sys.MSG_DONTWAIT); err == syscall.EAGAIN {
-			return 0, nil
+			return 0, nil, nil
 		}
 	}
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, nil, err
 	case n == 0:
-		return driver.GateOpen, nil
+		return driver.GateOpen, nil, nil
 	case !w.pass:
-		return 0, nil
+		return 0, nil, nil
 	case b[0] == '!':
-		return 0, errWatchman
+		return 0, nil, errWatchman
 	}
-	return min(w.piece, n), nil
+	n = min(w.piece, n)
+	if len(ahead) > 0 || w.piece == 1 { // a gate need not take what passes
+		return n, nil, nil
+	}
+	_, err = sys.Recv(fd, b[:n], sys.MSG_DONTWAIT)
+	return n, b[:n], err
 }
 
 func (w *watchman) Close() { w.closed++ }

@@ -13,10 +13,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/certificate"
+	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 )
 
@@ -395,6 +398,77 @@ upstreams:
 		r.Until("the server has seen them end", func() bool { return ended.Load() == 3*int64(i+1) })
 		if n := other.Load(); n > 0 {
 			t.Errorf("%s: the server was asked for the other name %d times", at, n)
+		}
+	}
+}
+
+// TestChangedWhileQueued: a client that sends pages and changes them while they are queued, after they were looked at, changes nothing of what
+// its endpoint gets: what has decided its way.
+func TestChangedWhileQueued(t *testing.T) {
+	t.Parallel()
+	startup := func(user string) string {
+		b := "\x00\x03\x00\x00user\x00" + user + "\x00\x00"
+		return string(binary.BigEndian.AppendUint32(nil, uint32(len(b)+4))) + b
+	}
+	http := "GET /public HTTP/1.1\r\nHost: public.example\r\n\r\n"
+	greeting := string(clienthello.Of(t, &tls.Config{ServerName: publicName, InsecureSkipVerify: true}))
+	long := string(clienthello.Of(t, &tls.Config{ServerName: publicName, InsecureSkipVerify: true, NextProtos: slices.Repeat([]string{strings.Repeat("p", 250)}, 20)}))
+	cert, key := certificate.New(t, publicName)
+	for name, x := range map[string]struct{ listener, says, after string }{
+		"path":         {`routes: [{match: {path: [/secret]}, upstream: nowhere}]`, http, strings.Replace(http, "public", "secret", 1)},
+		"host":         {`routes: [{match: {host: [secret.example]}, upstream: nowhere}]`, http, strings.ReplaceAll(http, "public", "secret")},
+		"bytes":        {`routes: [{match: {bytes: [{hex: "736563726574"}]}, upstream: nowhere}]`, "public", "secret"},
+		"protocol":     {`routes: [{match: {protocol: [ssh]}, upstream: nowhere}]`, "publ", "SSH-"},
+		"redis":        {`routes: [{match: {protocol: [redis]}, upstream: rest}]`, "PING\r\n", "GET /1"},
+		"user":         {`routes: [{match: {user: [secret]}, upstream: nowhere}]`, startup("public"), startup("secret")},
+		"terminate":    {`postgres: terminate, tls: {certificates: [{cert: c.pem, key: k.pem}]}, routes: [{match: {user: [secret]}, upstream: nowhere}]`, startup("public"), startup("secret")},
+		"pass through": {`postgres: passthrough, routes: [{match: {user: [secret]}, upstream: nowhere}]`, startup("public"), startup("secret")},
+		"sni":          {`routes: [{match: {sni: [admin1.example]}, upstream: nowhere}]`, greeting, strings.ReplaceAll(greeting, publicName, adminName)},
+		"long hello":   {`routes: [{match: {sni: [admin1.example]}, upstream: nowhere}]`, long, strings.ReplaceAll(long, publicName, adminName)},
+		"filter":       {`routes: [{upstream: rest, filter: {wasm: f.wasm, preread: 16, upstreams: [nowhere]}}]`, "public", "denied"},
+	} {
+		for _, network := range []string{"tcp", "unix", "preface"} {
+			t.Run(name+" "+network, func(t *testing.T) {
+				t.Parallel()
+				got := make(chan string, 2)
+				rest := sockets.Server(t, func(c net.Conn) {
+					b := make([]byte, len(x.says))
+					n, _ := io.ReadFull(c, b)
+					got <- string(b[:n])
+					_, _ = io.Copy(io.Discard, c)
+				})
+				path := sockets.Dir(t) + "/l"
+				accept := ""
+				if network == "preface" {
+					accept = ", accept_proxy: {from: [127.0.0.0/8]}"
+				}
+				r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: ["127.0.0.1:0", "unix:%s"]%s, upstream: rest, %s}]
+upstreams:
+  - {name: rest, endpoints: [{address: %q, connections: 1}], health_check: off, queue: {timeout: 1m}}
+  - {name: nowhere, endpoints: ["127.0.0.1:1"], health_check: off}`, path, accept, x.listener, rest), "c.pem", cert, "k.pem", key, "f.wasm", filterModule("1"))
+				dial := func() net.Conn {
+					if network == "unix" {
+						return dialUnix(t, path)
+					}
+					c := client(t, r.At("l"))
+					if accept != "" {
+						sends(t, c, "PROXY TCP4 192.0.2.1 192.0.2.2 1 443\r\n")
+					}
+					return c
+				}
+				holds := dial()
+				sends(t, holds, x.says)
+				condition.Receive(t, "the endpoint's only place is taken", got)
+				c := dial()
+				change := sockets.SendPages(t, c.(syscall.Conn), []byte(x.says))
+				r.Until("the client waits", func() bool { return r.Status().Upstreams[1].Pending == 1 })
+				change([]byte(x.after))
+				holds.Close()
+				if b := condition.Receive(t, "the endpoint has the bytes", got); b != x.says {
+					t.Errorf("the endpoint got other bytes: %.100q", b)
+				}
+			})
 		}
 	}
 }

@@ -88,10 +88,12 @@ type Gate interface {
 	Answered(b []byte) GateVerdict
 	// Pass is called when there may be bytes that it has not let pass yet, when more have come, and when Answered
 	// has returned GateLooks. ahead is what is left of relay.Socket.Ahead; if that is empty, the bytes are in the
-	// queue of the socket fd, which Pass may peek at, but must not consume. ended says that the peer has sent its
-	// last byte. Pass returns how many bytes may pass, including bytes that have not come yet: 0 for none before
-	// the next event, [GateOpen] for all from now on. An error ends the session like an error of a read.
-	Pass(fd int, ahead []byte, ended bool) (n int, err error)
+	// queue of the socket fd. Pass may peek at them, but a peer that sends pages (sendfile(2)) may change them there.
+	// So bytes that Pass decides by have to be read, and returned as took: they are ahead from then on. ended says
+	// that the peer has sent its last byte. Pass returns how many bytes may pass, including took and bytes that have
+	// not come yet: 0 for none before the next event, [GateOpen] for all from now on. An error ends the session like
+	// an error of a read.
+	Pass(fd int, ahead []byte, ended bool) (n int, took []byte, err error)
 	// Close is the last call, once: when the gate is open for good, or the session has ended.
 	Close()
 }

@@ -148,6 +148,14 @@ type Facts struct {
 // Seen returns how many bytes were looked at.
 func (f *Facts) Seen() int { return f.seen }
 
+// Judged returns how many of the bytes may have decided something, beside a valid hello.
+func (f *Facts) Judged() int {
+	if f.by == nil || f.verdicts[TLS] == Doubt {
+		return f.seen
+	}
+	return min(f.seen, f.by.plain)
+}
+
 // Is says whether the client speaks a protocol. A protocol that the recogniser does not look for stays Open.
 func (f *Facts) Is(p Protocol) Verdict {
 	switch p {

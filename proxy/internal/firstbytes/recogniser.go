@@ -28,6 +28,7 @@ type Recogniser struct {
 	wants  Wants
 	binary Set // the protocols in Wants.Protocols that do not begin with text
 	max    int
+	plain  int // how many bytes decide about everything but TLS
 }
 
 // A protocol recognises the clients of a protocol.
@@ -59,14 +60,17 @@ func New(wants Wants) *Recogniser {
 	}
 	r := &Recogniser{wants: wants, binary: wants.Protocols & SetOf(TLS, Postgres)}
 	for p := range Silence {
-		if wants.Protocols.Has(p) {
-			r.max = max(r.max, protocols[p].max)
+		if wants.Protocols.Has(p) && p != TLS {
+			r.plain = max(r.plain, protocols[p].max)
 		}
 	}
 	for i := range wants.Patterns {
-		r.max = max(r.max, wants.Patterns[i].end())
+		r.plain = max(r.plain, wants.Patterns[i].end())
 	}
-	r.max = max(r.max, 1)
+	r.max = max(r.plain, 1)
+	if wants.Protocols.Has(TLS) {
+		r.max = max(r.max, protocols[TLS].max)
+	}
 	return r
 }
 

@@ -29,7 +29,7 @@ type Client struct {
 	dial      loop.Dial
 	cfg       loop.DialConfig
 	timer     loop.Timer
-	ahead     []byte         // the client's bytes as far as a peek has shown them; they are still queued
+	room      []byte         // memory for buffered
 	ownRecord *record.Record // memory for Record; nil until it is needed
 	use       uint64         // counts the clients that have used it
 	hung      atomic.Uint64  // the use in which the client has hung up, plus one
@@ -83,8 +83,9 @@ type progress struct {
 	futilePeeks  uint8  // see futilePeek
 	raised       int32  // the client's low-water mark; 0 if it is not raised
 	charged      int32  // the client's part of the group's PrereadMemory
-	buffered     []byte // bytes taken out of the client's queue; nil: none
-	moved        int    // how much of ahead, or of buffered, the endpoint has got already
+	buffered     []byte // the client's first bytes that have decided something, or were taken out of its queue; nil: none
+	unread       int    // how many of them are still in its queue
+	moved        int    // how many of them the endpoint has got already
 	hello        firstHello
 	endpoint     endpoint           // while the PROXY header is written
 	rest         []byte             // of the PROXY header, or of a response
@@ -289,7 +290,7 @@ func (c *Client) reset() {
 		header.TLVs = nil
 	}
 	c.facts, c.progress = facts{Header: header, fd: -1}, progress{endpoint: endpoint{fd: -1}}
-	c.serving, c.ahead = nil, c.ahead[:0]
+	c.serving = nil
 }
 
 // A stack keeps unused objects of a kind for the next clients.
@@ -336,7 +337,7 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 }
 
 // hasGone reports whether a client will neither send nor receive anything any more: it was
-// reset, or has closed a unix socket that holds no more bytes. A TCP client that has closed
+// reset, or has closed a unix socket and left no bytes. A TCP client that has closed
 // looks like a client that has only ended its sending (tcp(7)).
 func (c *Client) hasGone(events loop.Events) bool {
 	if events&loop.Failed != 0 {
@@ -346,7 +347,7 @@ func (c *Client) hasGone(events loop.Events) bool {
 		return false
 	}
 	queued, err := sys.FIONREAD(c.fd)
-	return err == nil && queued == 0
+	return err == nil && queued == 0 && len(c.buffered) == 0
 }
 
 // A phase is what a client that is not joined waits for.
@@ -408,7 +409,7 @@ func (t *clientTimer) Expired(*loop.Timer) {
 	case pausing, parked:
 		w.proceed(c)
 	case writingHeader:
-		w.failedProxyHeader(c, os.ErrDeadlineExceeded)
+		w.failed(c, os.ErrDeadlineExceeded)
 	case responding, lingering:
 		w.closeClient(c)
 	}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"syscall"
@@ -9,7 +10,6 @@ import (
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/relay"
 )
 
 // The sockets of a client, as events of the loop name them.
@@ -129,11 +129,8 @@ func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events,
 	}
 }
 
-// writesFirst reports whether client bytes are sent before the session begins: bytes that were taken out of the client's
-// queue, and a hello, so that its gate is asked only about later bytes.
-func (c *Client) writesFirst() bool {
-	return (len(c.buffered) > 0 || c.hello.size > 0 && len(c.ahead) > 0) && !rewritesClient(c.search)
-}
+// writesFirst reports whether client bytes are sent before the session begins.
+func (c *Client) writesFirst() bool { return len(c.buffered) > 0 && !rewritesClient(c.search) }
 
 // failed continues after a failed connection, but not at once: connects may fail immediately, for
 // all endpoints in a row. Between two of them the loop can notice that the client leaves, and
@@ -223,59 +220,27 @@ func (w *worker) writeProxyHeader(c *Client) {
 		w.header = c.search.ProxyHeader(w.header)
 	}
 	size, flags := len(w.header), 0
-	rewritten := rewritesClient(c.search)
 	switch {
-	case rewritten && c.queued():
-		flags = sys.MSG_MORE
-	case rewritten:
-		c.setNoDelay()
-	case len(c.buffered) > 0:
-		w.header = append(w.header, c.first()...)
-	case len(c.ahead) > 0 && w.group.cfg.Relay.Engine() != relay.EngineSplice:
-		w.header = append(w.header, c.ahead...)
+	case c.writesFirst():
+		w.header = append(w.header, c.hello.upTo(c.buffered)...)
 	case c.queued():
 		flags = sys.MSG_MORE
 	default:
 		c.setNoDelay()
 	}
 	n, err := sendSome(c.endpoint.fd, w.header, flags)
-	if len(c.buffered) > 0 && !rewritten {
-		size, c.moved = len(w.header), len(c.first())
-	} else {
-		c.moved = max(n-size, 0)
-	}
+	c.moved = max(n-size, 0)
 	switch {
 	case n > size || err == nil && n == size:
 		w.join(c) // also after an error, which the session will meet again
 	case err != nil:
-		c.phase, c.rest = writingHeader, w.header[n:]
-		w.failedProxyHeader(c, err)
+		w.failed(c, err)
 	default:
 		c.setNoDelay()
-		c.phase, c.rest = writingHeader, c.kept(w.header[n:size])
+		c.phase, c.rest = writingHeader, bytes.Clone(w.header[n:size])
 		w.arm(c, headerTimeout)
 		w.loop.Hand(c.endpoint.id, (*headerWrite)(c))
 	}
-}
-
-// kept returns b, the end of a header, in memory that the client owns. Bytes taken out of its queue are there already.
-func (c *Client) kept(b []byte) []byte {
-	first := c.first()
-	if at := len(first) - len(b); at >= 0 && !rewritesClient(c.search) {
-		return first[at:]
-	}
-	return append([]byte(nil), b...)
-}
-
-// failedProxyHeader continues after an endpoint has not taken the whole header. If the endpoint has client bytes already,
-// no other endpoint is tried.
-func (w *worker) failedProxyHeader(c *Client, err error) {
-	if c.sentOn() {
-		w.refuse(c, err)
-		return
-	}
-	c.moved, c.rest = 0, nil
-	w.failed(c, err)
 }
 
 func (c *Client) setNoDelay() {
@@ -302,7 +267,7 @@ func (p *headerWrite) Ready(_ uint8, events loop.Events) {
 	n, err := sendSome(c.endpoint.fd, c.rest, 0)
 	if err != nil {
 		w.loop.Disarm(&c.timer)
-		w.failedProxyHeader(c, err)
+		w.failed(c, err)
 		return
 	}
 	if c.rest = c.rest[n:]; len(c.rest) == 0 {

@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"syscall"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/clienthello"
 	"github.com/penstock/penstock/relay/driver"
 )
@@ -96,12 +98,12 @@ func (g *helloGate) Answered(b []byte) driver.GateVerdict {
 	return driver.GateOpens
 }
 
-func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
+func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (n int, took []byte, err error) {
 	switch {
 	case g.state == passed:
-		return driver.GateOpen, nil
+		return driver.GateOpen, nil, nil
 	case g.state == unanswered && (!ended || len(ahead) > 0):
-		return 0, nil
+		return 0, nil, nil
 	}
 	b := ahead
 	if len(b) == 0 {
@@ -109,18 +111,22 @@ func (g *helloGate) Pass(fd int, ahead []byte, ended bool) (int, error) {
 		n, err := peekAt(fd, b)
 		switch {
 		case err == syscall.EAGAIN:
-			return 0, nil
+			return 0, nil, nil
 		case err != nil:
-			return 0, err
+			return 0, nil, err
 		case n == 0:
-			return driver.GateOpen, nil // the end of file passes
+			return driver.GateOpen, nil, nil // the end of file passes
 		}
 		b = b[:n]
 	}
 	if g.state == unanswered {
-		return 0, nil
+		return 0, nil, nil
 	}
-	return g.look(b)
+	if n, err = g.look(b); err == nil && len(ahead) == 0 {
+		took = bytes.Clone(b[:min(n, len(b))])
+		err = consume(fd, b[:len(took)], sys.MSG_TRUNC)
+	}
+	return n, took, err
 }
 
 // look returns how many of the client's next bytes may pass: all bytes of an incomplete hello,
@@ -173,7 +179,7 @@ func (g *helloGate) keep(all []byte, n, need int) (int, error) {
 		g.second = append(g.second, all...)
 	}
 	g.need = need
-	return n, g.worker.group.charge(&g.charged, cap(g.second)-maxAhead)
+	return n, g.worker.group.charge(&g.charged, cap(g.second)-maxKept)
 }
 
 func (g *helloGate) Close() {

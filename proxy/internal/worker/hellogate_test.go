@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/clienthello"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -219,4 +220,27 @@ func ready(t *testing.T, c net.Conn) (is bool) {
 		is = err == nil && n > 0
 	})
 	return is
+}
+
+// TestSecondHelloStays: a client that changes a second hello while it is queued, after it was looked at, does not change what the endpoint gets.
+func TestSecondHelloStays(t *testing.T) {
+	t.Parallel()
+
+	first, other := helloOf(t, "public.example", "h2"), helloOf(t, "admin1.example", "h2")
+	ln := listenOn(t)
+	r := directed(t, straight(ln.Addr().String()), func(c *setup, s *worker.Service) {
+		s.Preread = worker.Preread{Hello: true, Timeout: time.Minute}
+		c.Relay = relayOf(t, relay.EngineSplice) // the endpoint's queue holds pages too
+	})
+	r.serve(t)
+	c := r.dial(t)
+	mustWrite(t, c, first)
+	e := accept(t, ln)
+	mustRead(t, e, first)
+	change := sockets.SendPages(t, c.(syscall.Conn), first)
+	mustWrite(t, e, retryRequest())
+	mustRead(t, c, retryRequest())
+	eventually(t, func() bool { return ready(t, e) })
+	change(other)
+	mustRead(t, e, first)
 }

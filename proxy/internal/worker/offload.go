@@ -48,6 +48,7 @@ func (w *worker) takeOff(c *Client) *Offloaded {
 	from := c.Source()
 	h := &Offloaded{Client: c, fd: c.fd, began: time.Now(), name: from.String(), from: from, listener: c.serving.service.Name}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	_ = c.drain() // an error shows at the next read
 	_ = w.loop.Detach(c.id)
 	w.stop(c)
 	c.conn = nil

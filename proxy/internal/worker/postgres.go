@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/postgres"
@@ -88,7 +89,7 @@ func (w *worker) postgresMessage(c *Client, b []byte) {
 		return
 	case m.Kind == postgres.CancelRequest:
 		request := bytes.Clone(b[:m.Len])
-		if err = c.takeMessage(request); err == nil {
+		if err = c.takeMessage(m.Len); err == nil {
 			w.loop.Disarm(&c.timer)
 			h := w.takeOff(c)
 			h.Client.leave()
@@ -101,8 +102,8 @@ func (w *worker) postgresMessage(c *Client, b []byte) {
 	default:
 		w.loop.Disarm(&c.timer)
 		said.Said(&m)
-		c.keepAhead(b)
-		w.prereadOver(c)
+		c.keep(b, len(b))
+		w.prereadRead(c)
 		return
 	}
 	w.refuse(c, err)
@@ -131,7 +132,7 @@ func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error
 	case len(b) > n:
 		return postgres.ErrEarly
 	}
-	if err := c.takeMessage(b[:n]); err != nil {
+	if err := c.takeMessage(n); err != nil {
 		return err
 	}
 	switch sent, err := sendSome(c.fd, []byte{with}, 0); {
@@ -143,13 +144,13 @@ func (w *worker) answer(c *Client, b []byte, n int, with byte, again bool) error
 	return nil
 }
 
-// takeMessage takes a message in b out of the client's queue.
-func (c *Client) takeMessage(b []byte) error {
+// takeMessage takes a message of n bytes out of the client's queue.
+func (c *Client) takeMessage(n int) error {
 	if c.buffered != nil {
 		c.buffered = c.buffered[:0] // bytes behind the message are refused, or not read any more
 		return nil
 	}
-	return consume(c.fd, b, 0)
+	return consume(c.fd, c.worker.firstBytes()[:n], sys.MSG_TRUNC)
 }
 
 // askTLS asks an endpoint for TLS, after its PROXY header if there is one, for a client that was promised TLS.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"syscall"
@@ -21,8 +22,9 @@ import (
 const scratchSize = clienthello.Max
 
 // A client's first bytes are peeked at, into one buffer that the worker owns: they stay in the socket's queue, so that
-// clients that send them bit by bit hold no memory here, and the relay splices them like everything else. As long as bytes
-// are missing, the socket's low-water mark is raised to the least length that the length fields allow, and fewer bytes
+// clients that send them bit by bit hold no memory here. A client may change them there: pages that it sends by sendfile(2)
+// are the pages that are peeked at. So whatever has decided something is copied, and this copy is what later looks and the
+// endpoint get. As long as bytes are missing, the socket's low-water mark is raised to the least length that the length fields allow, and fewer bytes
 // raise no event (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which raises an edge itself if they have come meanwhile). A
 // unix socket has no such mark (net/unix/af_unix.c, unix_poll): each piece is looked at, and costs a peek. Each piece also
 // takes its share of the sender's buffer, whatever its size, so that at most some hundred pieces can wait.
@@ -158,6 +160,9 @@ func (c *Client) length(b []byte) (int, error) {
 	case awaitHello:
 		return clienthello.Length(b)
 	case awaitFirst, awaitSilence:
+		if c.buffered == nil { // the client may have changed what an earlier look has seen
+			c.First = firstbytes.Facts{}
+		}
 		return c.serving.service.Preread.First.Look(c, b)
 	case looking:
 		return c.step.Need, nil
@@ -201,13 +206,13 @@ func (w *worker) prereadComplete(c *Client, b []byte) {
 		}
 		c.First.Greeted(&c.Hello)
 		c.greeted(b, &c.Hello)
-		c.keepAhead(b)
+		c.keep(b, c.hello.size)
 		w.prereadRead(c)
 	case awaitFirst, awaitSilence:
 		if c.First.Is(firstbytes.TLS) == firstbytes.Yes {
 			c.greeted(b, &c.First.Hello)
 		}
-		c.keepAhead(b)
+		c.keep(b, max(c.hello.size, c.First.Judged()))
 		w.recognised(c)
 	case looking:
 		w.looked(c, b, false)
@@ -279,34 +284,35 @@ func (w *worker) tooLate(c *Client) error {
 	return TooLate(cause, after, n, of)
 }
 
-// maxAhead is the most bytes of a peek that are kept. Most hellos are smaller.
-const maxAhead = 2 << 10
+// maxKept is the size up to which the memory for a client's first bytes is used again and counts against no limit. Most
+// hellos are smaller.
+const maxKept = 2 << 10
 
-// keepAhead keeps the client's bytes, if b is all of them and short, so that one call can send them in one segment behind
-// the header. They stay in the socket's queue until an endpoint has them. From now on events report only later bytes. Bytes
-// behind a hello are not kept.
-func (c *Client) keepAhead(b []byte) {
-	hello := c.hello.upTo(b)
-	if c.tcp && c.buffered == nil && len(hello) <= maxAhead && c.events&loop.Urgent == 0 {
-		c.ahead = append(c.ahead[:0], hello...)
-		if len(hello) == len(b) {
-			c.events &^= loop.Readable
-		}
+// keep keeps the first n bytes of b, which a peek has shown, because they have decided something. They stay in the socket's
+// queue until an endpoint has them: as long as a unix socket holds bytes, its client gets a reset if it is refused. If these
+// are all bytes of the client, events report only later ones from now on.
+func (c *Client) keep(b []byte, n int) {
+	if c.buffered != nil || len(b) == 0 {
+		return
+	}
+	if n <= maxKept {
+		c.room = append(c.room[:0], b[:n]...)
+		c.buffered = c.room
+	} else {
+		c.buffered = bytes.Clone(b[:n])
+	}
+	c.unread = n
+	if c.tcp && n == len(b) && n < c.maxPreread() && c.events&loop.Urgent == 0 { // a peek stops at an urgent mark
+		c.events &^= loop.Readable
 	}
 }
 
-// takeAhead takes the bytes that the endpoint has got out of the client's queue, and corrects the events.
-func (c *Client) takeAhead() {
-	if c.moved < len(c.ahead) || c.buffered != nil {
-		c.events |= loop.Readable
-	}
-	if c.moved == 0 || c.buffered != nil {
-		return
-	}
+// drain throws away the client's first bytes that are kept and still queued.
+func (c *Client) drain() error {
+	n := c.unread
+	c.unread = 0
 	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).
-	if err := consume(c.fd, c.ahead[:c.moved], sys.MSG_TRUNC); err != nil {
-		c.events |= loop.Failed
-	}
+	return consume(c.fd, c.worker.firstBytes()[:n], sys.MSG_TRUNC)
 }
 
 // peekAt copies the bytes that a socket has, and leaves them there.
@@ -390,7 +396,11 @@ func (c *Client) futilePeek(n int) bool {
 // bufferPreread looks at the bytes taken so far, and takes more of the client's bytes until they are enough.
 func (w *worker) bufferPreread(c *Client) {
 	if c.buffered == nil {
-		c.buffered = []byte{}
+		c.buffered, c.First = []byte{}, firstbytes.Facts{}
+	}
+	if err := c.drain(); err != nil {
+		w.clientLeft(c)
+		return
 	}
 	if w.loop.Late() { // taking is slow, as the kernel frees one buffer for each piece: others go first
 		w.loop.Again(c.id)
@@ -435,7 +445,7 @@ func (w *worker) bufferPreread(c *Client) {
 
 // charge counts the memory of a client's first bytes, and fails if none is left.
 func (w *worker) charge(c *Client) error {
-	n := cap(c.buffered) - maxAhead
+	n := cap(c.buffered) - maxKept
 	for _, name := range c.First.Hello.ALPN {
 		n += int(unsafe.Sizeof(name)) + len(name)
 	}
@@ -459,14 +469,6 @@ func (g *Group) charge(charged *int32, n int) error {
 func (g *Group) uncharge(charged *int32) {
 	g.prereads.Add(-int64(*charged))
 	*charged = 0
-}
-
-// first returns the part of the taken bytes that an endpoint gets before the session.
-func (c *Client) first() []byte { return c.hello.upTo(c.buffered) }
-
-// sentOn reports whether an endpoint has got some of the taken bytes. Then no other endpoint may get them.
-func (c *Client) sentOn() bool {
-	return len(c.buffered) > 0 && c.phase == writingHeader && len(c.rest) < len(c.first()) && !rewritesClient(c.search)
 }
 
 // recognise looks at a client's first bytes until they decide its route. Some routes are decided without any.
@@ -510,10 +512,6 @@ func (w *worker) silenceOver(c *Client) {
 
 // look looks at the client's first bytes for its search, as in preread.
 func (w *worker) look(c *Client) {
-	if len(c.ahead) > 0 { // a later peek may take them out of the queue
-		c.ahead = c.ahead[:0]
-		c.events |= loop.Readable
-	}
 	if c.step.Timeout > 0 {
 		w.arm(c, c.step.Timeout)
 	}
@@ -527,6 +525,11 @@ func (w *worker) looked(c *Client, b []byte, ended bool) {
 		if hello, err := clienthello.Parse(b); err == nil { // the search may use the name
 			c.greeted(b, &hello)
 		}
+	}
+	c.keep(b, len(b))
+	if err := w.charge(c); err != nil {
+		w.refuse(c, err)
+		return
 	}
 	c.Looked, c.LookedEnded = b[:min(len(b), c.step.Most)], ended
 	w.proceed(c)

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -734,6 +735,61 @@ func (h *hosts) Silent(c *worker.Client) bool {
 	return h.silent.Add(1) > 1 // not the first time
 }
 
+// TestFirstBytesChange: a client that changes its first bytes between two looks is judged by what its endpoint gets.
+func TestFirstBytesChange(t *testing.T) {
+	t.Parallel()
+
+	ln := listenOn(t)
+	judged := make(chan string, 1)
+	d := straight(ln.Addr().String())
+	next := d.next
+	d.next = func(c *worker.Client, n int) worker.Step {
+		judged <- c.First.Path.Value
+		return next(c, n)
+	}
+	r := directed(t, d, func(_ *setup, s *worker.Service) {
+		s.Preread = worker.Preread{First: new(hosts), Timeout: time.Minute}
+	})
+	r.serve(t)
+	c := r.dial(t)
+	change := sockets.SendPages(t, c.(syscall.Conn), []byte("GET /public HTTP/1.1\r\nHost: a"))
+	eventually(t, func() bool { return r.peeks() > 0 })
+	change([]byte("GET /secret"))
+	mustWrite(t, c, []byte("\r\n\r\n"))
+	e := accept(t, ln)
+	path := <-judged
+	mustRead(t, e, []byte("GET "+path+" HTTP/1.1\r\nHost: a\r\n\r\n"))
+}
+
+// TestLeavesFirstBytes: the endpoint gets the first bytes of a client of a unix socket that has closed meanwhile, also if they came in pieces.
+func TestLeavesFirstBytes(t *testing.T) {
+	t.Parallel()
+
+	ln := listenOn(t)
+	wakers := make(chan worker.Waker, 1)
+	d := &director{next: func(c *worker.Client, n int) worker.Step {
+		if n == 1 {
+			wakers <- c.Waker()
+			return worker.Step{Action: worker.Park, Timeout: time.Minute}
+		}
+		return connectTo(ln.Addr().String())
+	}}
+	r := directedOn(t, "unix", d, func(_ *setup, s *worker.Service) {
+		s.Preread = worker.Preread{First: new(hosts), Timeout: time.Minute}
+	})
+	r.serve(t)
+	c := r.dial(t)
+	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+	mustWrite(t, c, []byte(request[:10]))
+	eventually(t, func() bool { return r.peeks() > 0 })
+	mustWrite(t, c, []byte(request[10:]))
+	waker := <-wakers
+	c.Close()
+	r.Turn()
+	waker.Wake()
+	mustRead(t, accept(t, ln), []byte(request))
+}
+
 // TestSilenceBehindHeader: a client that says nothing behind its PROXY header is silent, however the header comes, and one that
 // has begun to say something is not.
 func TestSilenceBehindHeader(t *testing.T) {
@@ -859,7 +915,7 @@ func TestHelloWithPreface(t *testing.T) {
 			if want := len(hello) + len(x.with) + len(x.before) + len(x.after); moved.Spliced+moved.Copied != int64(want) {
 				t.Errorf("%+v were moved, and %d sent", moved, want)
 			}
-			if x.engine == relay.EngineSplice && moved.Copied > 0 {
+			if x.engine == relay.EngineSplice && moved.Copied != int64(len(hello)) { // it was judged
 				t.Errorf("%d bytes were copied", moved.Copied)
 			}
 		})

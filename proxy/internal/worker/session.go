@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -302,22 +303,19 @@ func (w *worker) join(c *Client) {
 	if limits == nil {
 		limits = s.service.Limits
 	}
-	first := c.ahead
-	if c.buffered != nil {
-		first = c.buffered
+	m := w.mirror(c.search, s, c.buffered[:c.moved])
+	if err := c.drain(); err != nil {
+		c.events |= loop.Failed
 	}
-	m := w.mirror(c.search, s, first[:c.moved])
-	c.takeAhead()
-	a := relay.Socket{FD: c.fd, ID: c.id, Events: c.events, TCP: c.tcp, NoDelay: true, Moved: c.moved, Mirror: m.relay()} // NoDelay and SO_OOBINLINE are inherited
+	ahead := c.buffered[c.moved:]
+	if len(ahead) > 0 {
+		c.events |= loop.Readable
+		c.room = nil // the session has it
+	}
+	a := relay.Socket{FD: c.fd, ID: c.id, Events: c.events, TCP: c.tcp, NoDelay: true, Moved: c.moved, Ahead: ahead, Mirror: m.relay()} // NoDelay and SO_OOBINLINE are inherited
 	b := relay.Socket{FD: e.fd, ID: e.id, Events: e.events, TCP: c.step.Address.Path == "", NoDelay: c.undelayed}
 	if c.search.Rewritten() != relay.SideNone {
 		a, b = rewrite(c.search, a, b)
-	}
-	switch {
-	case a.Transform != nil:
-		a.Ahead = c.buffered
-	case c.buffered != nil:
-		a.Ahead = c.buffered[c.moved:]
 	}
 	a.Gate, a.Free = c.hello.gate(w, c.moved, &c.charged)
 	w.note(n, c)
