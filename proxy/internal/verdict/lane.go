@@ -178,7 +178,7 @@ func (p *Peer) divideLane(w *lane.Waits, queue bool) (d division) {
 		d.hostTo, d.networkTo = 0, d.networkTo+d.hostTo
 	}
 	asking := min(w.Answer, time.Duration(w.Answers)*p.MinRTT)
-	if p.queueing() { // losses are in Again
+	if p.queueing(pausesOf(w)) { // losses are in Again
 		asking = w.Answer
 	}
 	bytes := w.Answer + w.More - asking
@@ -196,8 +196,12 @@ func (p *Peer) losing() bool {
 // delayed acknowledgment explains that, because two full packets are acknowledged at once.
 func (p *Peer) slowed() bool { return p.RTT > 2*p.MinRTT+time.Millisecond }
 
-// queueing reports whether packets to the peer wait in a queue. Only large packets show it: the acknowledgment of
-// a short packet may be delayed.
-func (p *Peer) queueing() bool {
-	return p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent
+// queueing reports whether packets to the peer wait in a queue. Only large packets show it, and only many before each
+// pause: the acknowledgment of a short packet, and of the last one, may be delayed.
+func (p *Peer) queueing(pauses int64) bool {
+	least := longQueue
+	if p.SegmentsSent <= atOnce*pauses {
+		least = delayed
+	}
+	return p.RTT > p.MinRTT+least && p.Sent > 1000*p.SegmentsSent
 }

@@ -219,7 +219,7 @@ func (p *Peer) divide(bytes, room time.Duration, pauses int64) (d division) {
 	case !p.Known:
 		return division{unknown: bytes + room}
 	}
-	asking := p.asking(min(max(p.Busy-room, 0), bytes))
+	asking := p.asking(min(max(p.Busy-room, 0), bytes), pauses)
 	receiving := p.receiving(bytes-asking, pauses)
 	d.networkFor, d.networkTo, d.networkHere = asking+receiving, p.sending(room), asking
 	if p.SegmentsReceived > manyAtATime*pauses {
@@ -308,8 +308,8 @@ func (p *Peer) receiving(bytes time.Duration, pauses int64) time.Duration {
 // asking returns the network's part of the time in which the session waited for the peer while bytes for the peer
 // were outstanding. The peer may send its acknowledgment only with its answer. So without a loss or a queue, the
 // network's part is one round trip for each segment.
-func (p *Peer) asking(busy time.Duration) time.Duration {
-	if p.Retransmitted > 0 || p.Unanswered > 0 || p.RTT > p.MinRTT+longQueue && p.Sent > 1000*p.SegmentsSent {
+func (p *Peer) asking(busy time.Duration, pauses int64) time.Duration {
+	if p.Retransmitted > 0 || p.Unanswered > 0 || p.queueing(pauses) {
 		return time.Duration(float64(busy) * (1 - p.window()))
 	}
 	return min(busy, time.Duration(p.SegmentsSent)*p.MinRTT)

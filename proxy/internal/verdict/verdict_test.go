@@ -93,6 +93,10 @@ func TestOf(t *testing.T) {
 		"a delayed acknowledgment": {func(s *verdict.Sample) {
 			s.Waits.ForB, s.B.Busy, s.B.RTT, s.B.SegmentsSent, s.B.Sent = 900*ms, 800*ms, 30*ms, 20, 4000
 		}, verdict.Endpoint, ""},
+		"delayed acknowledgments of large packets": {func(s *verdict.Sample) { // a client on this host that thinks
+			s.Waits.ForA, s.Waits.PausesA, s.A.Busy, s.A.RTT, s.A.MinRTT = 944*ms, 21, 368*ms, 17*ms, 5*time.Microsecond
+			s.A.SegmentsSent, s.A.Sent, s.A.SegmentsReceived, s.A.Received = 21, 389_195, 21, 389_195
+		}, verdict.Client, "it sent nothing for 944 ms"},
 		"no CPU":         {func(s *verdict.Sample) { s.Waits.ForB, s.Waits.PausesB, s.Starved = 900*ms, 20, 800*ms }, verdict.Proxy, "Penstock had no CPU for 800 ms of 1 s (upper bound)"},
 		"one long wait":  {func(s *verdict.Sample) { s.Waits.ForB, s.Starved = 900*ms, 800*ms }, verdict.Endpoint, ""},
 		"a busy loop":    {func(s *verdict.Sample) { s.Waits.Loop = 900 * ms }, verdict.Proxy, "bytes waited for a busy event loop for 900 ms of 1 s"},
