@@ -22,7 +22,7 @@ import (
 )
 
 // TestFallback: clients without a usable endpoint go to another upstream, or get a response and
-// an orderly end.
+// an orderly end. The status says of the outage that a response serves them.
 func TestFallback(t *testing.T) {
 	t.Parallel()
 
@@ -37,6 +37,10 @@ upstreams:
 	c := client(t, r.At("m"))
 	if got, err := io.ReadAll(c); err != nil || string(got) != "sorry\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+	r.Until("the outage is seen", func() bool { return r.Status().Upstreams[1].Outage != nil })
+	if o := r.Status().Upstreams[1].Outage; !o.Served {
+		t.Errorf("%+v", o)
 	}
 }
 

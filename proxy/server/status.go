@@ -590,7 +590,7 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 		o = monitor.Outage{Since: now}
 	}
 	st.Outage = &admin.UpstreamOutage{
-		Since: r.wall(o.Since), Full: condition == monitor.Full, Served: u.router.ServedSince(now - int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
+		Since: r.wall(o.Since), Full: condition == monitor.Full, Served: u.snapshot.Respond != nil || u.router.ServedSince(now-int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
 	}
 }
 
