@@ -26,8 +26,17 @@ func TestFilesThatAreShown(t *testing.T) {
 			good(t, name, m[1])
 		}
 	}
+	text, err := os.ReadFile("../../docs/session-log.md")
+	must(t, err)
+	logs := regexp.MustCompile("(?m)^session_log: {.*}").FindAllString(string(text), -1)
+	if len(logs) != 4 {
+		t.Errorf("session-log.md shows %d session logs", len(logs))
+	}
+	for _, log := range logs {
+		good(t, "session-log.md", withUpstreams(log+"\nlisteners: [{name: a, bind: '127.0.0.1:1', upstream: u}]\n"))
+	}
 	const shipped = "packaging/systemd/penstock.yaml"
-	text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(shipped)))
+	text, err = os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(shipped)))
 	must(t, err)
 	good(t, shipped, string(text))
 }
