@@ -428,7 +428,7 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 	add(u.Pending, "client waits", "clients wait")
 	add(o.Refused, "client was refused", "clients were refused")
 	add(o.Unserved, "session ended without a byte from the endpoint", "sessions ended without a byte from the endpoint")
-	cost := ": " + unusable(u.Endpoints) + when(len(costs) > 0, ". "+strings.Join(costs, ", "))
+	cost := ": " + unusable(u) + when(len(costs) > 0, ". "+strings.Join(costs, ", "))
 	if m := &u.LastMinute; m.LastResort > 0 {
 		cost += fmt.Sprintf(". In the last minute %s sent to an unusable endpoint as a last resort, and %s", plural(m.LastResort, "client was", "clients were"), served(m.LastResort, m.LastResortAnswered))
 	}
@@ -480,7 +480,11 @@ func joined(prefix string, parts []string) string {
 }
 
 // unusable says why endpoints get no clients: each reason once, after the names of some of its endpoints.
-func unusable(list []Endpoint) string {
+func unusable(u *Upstream) string {
+	list := u.Endpoints
+	if d := u.Discovery; len(list) == 0 && d != nil {
+		return d.Kind + " " + d.From + " has none"
+	}
 	if len(list) == 0 {
 		return "there are none"
 	}

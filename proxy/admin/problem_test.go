@@ -209,6 +209,12 @@ func TestProblems(t *testing.T) {
 			shop(func(u *Upstream) { u.Outage, u.Endpoints, u.LastMinute.Refused = out, []Endpoint{down, ejected}, 9 }),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: d is down: connection refused; e is ejected until 10:01:00: 5 failures in a row. 200 clients were refused"},
 		},
+		"no discovered endpoint": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Endpoints, u.Discovery = out, nil, &Discovery{Kind: "dns", From: "A db.example"}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: dns A db.example has none. 200 clients were refused"},
+		},
 		"none that can be connected to": {
 			shop(func(u *Upstream) {
 				u.Outage, u.LastMinute.Refused = out, 200

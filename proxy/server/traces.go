@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/config"
+	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/traces"
 )
@@ -95,12 +97,14 @@ func collectorTLS(c *config.TracesTLS) (*tls.Config, error) {
 }
 
 func (e *traceExport) reportTraces(lost traces.Stats, err error) {
-	attrs := []any{"dropped", lost.DroppedBy(), "unconfirmed", lost.Unconfirmed}
+	attrs := []any{"dropped", dropped(&lost), "unconfirmed", lost.Unconfirmed}
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}
 	e.log.Warn("spans were lost", attrs...)
 }
+
+func dropped(n *traces.Stats) string { return cmp.Or(display.Counts(n.DroppedBy()), "none") }
 
 // tracesStatus describes the export of traces for a status; nil: there was none.
 func (e *traceExport) tracesStatus(cfg *config.Config) *admin.Traces {
@@ -129,7 +133,7 @@ func (e *traceExport) closeTraces() {
 	}
 	t.Close()
 	n := t.Stats()
-	e.log.Info("traces were exported", "sampled", n.Sampled, "exported", n.Exported, "unconfirmed", n.Unconfirmed, "dropped", n.DroppedBy())
+	e.log.Info("traces were exported", "sampled", n.Sampled, "exported", n.Exported, "unconfirmed", n.Unconfirmed, "dropped", dropped(&n))
 	if n.Open != 0 || n.Queued != 0 {
 		e.log.Error("some sampled sessions have no span", "open", n.Open, "queued", n.Queued)
 	}

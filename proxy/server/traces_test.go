@@ -168,6 +168,21 @@ func TestTracesOfDrain(t *testing.T) {
 	r.Logs("traces were exported", "sampled=20", "exported=20", "unconfirmed=0")
 }
 
+// TestLostSpans: the log says how many spans were lost, by reason, as it says of refused clients.
+func TestLostSpans(t *testing.T) {
+	t.Parallel()
+
+	to, endpoint := collector.Start(t, "grpc", nil), sockets.Server(t, sockets.Echo)
+	text := strings.Replace(tracedConfig(to, endpoint, ""), to.URL, "http://"+sockets.Refusing(t), 1)
+	r := &rig{loadbalancer.Setting{Drain: 200 * time.Millisecond}.Start(t, text)}
+	c := client(t, r.At("a"))
+	echoes(t, c, "x")
+	c.Close()
+	_ = r.End()
+	r.Logs("level=WARN", "spans were lost", `dropped="shutdown 1"`)
+	r.Logs("traces were exported", "sampled=1", "exported=0", `dropped="shutdown 1"`)
+}
+
 // TestPipesOfCollectorTLS: a file of traces.tls that is a pipe without a writer is refused, and the server does not wait.
 func TestPipesOfCollectorTLS(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
