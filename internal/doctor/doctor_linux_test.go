@@ -426,7 +426,7 @@ func TestRunningBounds(t *testing.T) {
 	r = newReport("", []Check{named("the limit of sessions", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 5}))})
 	r.want(t, "the limit of sessions", Degraded, "accepting pauses now", "limits.connections")
 	r = newReport("", []Check{named("a limit that was lowered", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 1 << 40}))})
-	r.want(t, "a limit that was lowered", Degraded, "lowered while the process ran", "nofile")
+	r.want(t, "a limit that was lowered", Degraded, "lowered while the process ran", "prlimit --pid ", "nofile")
 }
 
 var sample = newReport("on a machine", []Check{

@@ -119,6 +119,7 @@ func (p *process) usedDescriptors(r *Running) Check {
 		}
 	case r.MaxSessions > soft/2:
 		cost = "the limit was lowered while the process ran: accepting pauses at less than " + sessions(soft/2)
+		mend = append([]string{fmt.Sprintf("now, without a restart: prlimit --pid %d --nofile=%d:", os.Getpid(), 2*r.MaxSessions+1024)}, mend...)
 	case scarce:
 		cost = "accepting pauses at " + sessions(r.MaxSessions)
 	}

@@ -391,7 +391,7 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "refused", "upstream %s has refused %s within the last minute%s", u.Name, plural(n, "client", "clients"), reasons)
 	}
 	if n := m.Held; n > 0 && u.Outage == nil {
-		f.add(of, Warning, "held", "upstream %s had no usable endpoint: %s in the last minute", u.Name, plural(n, "client", "clients")+" waited")
+		f.add(of, Warning, "held", "upstream %s had no usable endpoint: %s within the last minute", u.Name, plural(n, "client", "clients")+" waited")
 	}
 	if n := m.LocalFaults; n > 0 {
 		f.add(of, Warning, "local_faults", "upstream %s: %s failed within the last minute because this machine lacks a resource (%s)", u.Name,

@@ -250,7 +250,7 @@ func TestProblems(t *testing.T) {
 			[]string{"warning upstream_limit upstream shop is at its limit of connections being made (circuit_breaker.pending, 3 of 3), 80 clients wait"},
 		},
 		"at that limit, and none waits": {shop(func(u *Upstream) { u.Most, u.Connections = 5, 5 }), nil},
-		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no usable endpoint: 1 client waited in the last minute"}},
+		"clients are held":              {shop(func(u *Upstream) { u.LastMinute.Held = 1 }), []string{"warning held upstream shop had no usable endpoint: 1 client waited within the last minute"}},
 		"each cause once": {
 			shop(func(u *Upstream) {
 				u.Outage, u.Endpoints = &UpstreamOutage{Since: now}, nil
