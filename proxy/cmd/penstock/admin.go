@@ -375,6 +375,11 @@ func elsewhere(env config.Env, path string, err error) error {
 		return fmt.Errorf("%s: process %d runs it under another user or XDG_RUNTIME_DIR: add --admin %s", display.Text(path), pid, display.Text(at))
 	}
 	list := searched(env)
+	for _, dir := range append(slices.Clone(list), its...) {
+		if at, by := readNote(filepath.Join(dir, noteName(path))); by == pid {
+			return fmt.Errorf("%s: process %d runs it, but nothing answers at its admin address %s: if its socket was removed or replaced, kill -HUP %[2]d makes it again", display.Text(path), pid, display.Text(at))
+		}
+	}
 	for i, dir := range list {
 		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 			list[i] += " (which is not a directory)"

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/scrape"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -250,6 +253,9 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 		if tried {
 			r.measured.reloaded(err)
 		}
+		if err != nil {
+			r.remakeAdmin(ctx)
+		}
 	}()
 	defer widen(r.env)()
 	inForce, _ := r.keeper.Current()
@@ -379,6 +385,25 @@ func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.M
 	}
 	r.adminFailed = err
 	return r.admin.Prepare(ctx, admin.Access{})
+}
+
+// remakeAdmin makes a removed admin socket again after a refused reload: without it an operator could not ask the process.
+func (r *daemon) remakeAdmin(ctx context.Context) {
+	at := r.admin.Addr()
+	path, unix := strings.CutPrefix(at, "unix:")
+	if _, err := file.Stat(path); !unix || !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	inForce, _ := r.keeper.Current()
+	move, err := r.prepareAdmin(ctx, inForce)
+	switch {
+	case err != nil:
+		r.log.Warn("the admin socket was removed, and cannot be created again", "address", at, "error", err)
+	case r.admin.Addr() != at: // a rollback has moved it meanwhile
+		_ = move.Abort()
+	default:
+		move.Commit()
+	}
 }
 
 const noAdmin = "no admin socket: penstock status, reload and drain cannot reach this process"

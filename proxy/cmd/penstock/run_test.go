@@ -20,7 +20,8 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged.
+// TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged. A removed
+// admin socket is made again nevertheless.
 func TestHangupReloads(t *testing.T) {
 	t.Parallel()
 
@@ -31,10 +32,12 @@ func TestHangupReloads(t *testing.T) {
 	r.says(`"msg":"configuration in force","generation":2,"by":"SIGHUP","changes":"1 listener added, `)
 	r.has("a b")
 	r.writeText("listeners: [{name: a, bond: 1}]\nsurprise: 1\n")
+	must(t, os.Remove(filepath.Join(r.dir, "admin.sock")))
 	r.hangups <- syscall.SIGHUP
 	r.says(`"level":"ERROR","msg":"configuration problem","file":"[^"]*penstock.yaml","line":1,.*bond`)
 	r.says(`"level":"ERROR","msg":"configuration problem","file":"[^"]*penstock.yaml","line":2,.*surprise`)
 	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP"`)
+	r.says(`"msg":"admin listens"`, 2)
 	r.has("a b")
 	r.balancer.mu.Lock()
 	r.balancer.bad = errors.New("no room")
