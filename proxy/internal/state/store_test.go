@@ -80,6 +80,27 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestFileIsRemoved: a Flush writes a removed file again, though nothing has changed since. Close leaves it removed.
+func TestFileIsRemoved(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "penstock.state")
+	s := open(t, path)
+	s.SetDenials(denials)
+	must(t, s.Flush())
+	for range 2 {
+		must(t, os.Remove(path))
+		must(t, s.Flush())
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+	must(t, os.Remove(path))
+	must(t, s.Close())
+	if _, err := os.Stat(path); err == nil {
+		t.Error("Close has written it again")
+	}
+}
+
 // TestFlushesShareAWrite: changes that are made while the file is written are in the next write, all of them, and a
 // Flush returns once its own change is in the file.
 func TestFlushesShareAWrite(t *testing.T) {
