@@ -181,7 +181,7 @@ func hostile(t *testing.T, p evring.Producers, at int, v uint64) {
 func TestCorrupt(t *testing.T) {
 	put := func(r *evring.Ring, at int, v uint64) { binary.NativeEndian.PutUint64(r.Bytes()[at:], v) }
 	push := func(r *evring.Ring) error { return r.Push(nil) }
-	drain := func(r *evring.Ring) error { _, err := r.Drain(0, func([]byte) {}); return err }
+	drain := func(r *evring.Ring) error { _, err := r.Drain(0, nil); return err }
 	for _, c := range []struct {
 		what string
 		at   int

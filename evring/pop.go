@@ -12,9 +12,6 @@ var errNilFunc = fmt.Errorf("penstock: evring: drain: f is nil: %w", os.ErrInval
 // how many. An event is a private copy, valid until f returns. Producers get the slots when Drain returns, or f
 // panics. f must not call Drain. The error is nil if nothing more is ready, and otherwise the result of Err.
 func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
-	if f == nil {
-		return 0, errNilFunc
-	}
 	if max <= 0 || max > int(r.slots) {
 		max = int(r.slots)
 	}
@@ -32,6 +29,9 @@ func (r *Ring) Drain(max int, f func(event []byte)) (n int, err error) {
 		length, ready := r.copyOut(head + uint64(n))
 		if !ready {
 			return n, r.Err()
+		}
+		if f == nil {
+			return n, errNilFunc
 		}
 		n++ // the event counts, whatever f does
 		f(r.scratch[:length])
