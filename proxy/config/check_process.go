@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -357,6 +358,10 @@ func (k *checker) written(c *Config) {
 	for i := range list {
 		w := &list[i]
 		self[w.at] = w.at.src != nil
+		dir := filepath.Dir(w.path)
+		if mode, err := k.mode(dir); err == nil && mode.IsDir() && mode&0o002 != 0 && mode&fs.ModeSticky == 0 && self[w.at] {
+			k.complainAt(w.at, "chmod o-w "+dir+", or write a path in another directory", "every user of this machine may write in %s (mode %#o), and replace %s", dir, mode.Perm(), w.path)
+		}
 		k.included(c, w)
 		before := own[w.file()]
 		switch {

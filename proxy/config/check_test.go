@@ -756,6 +756,27 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
+// TestSharedDirectory: nothing is written where every user may replace it.
+func TestSharedDirectory(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "p.yaml")
+	must(t, os.Mkdir(filepath.Join(dir, "d"), 0o755))
+	for _, text := range []string{
+		"admin: {bind: 'unix:d/s'}" + smallest, "session_log: {to: d/log}" + smallest, "state_file: d/state" + smallest,
+		strings.Replace(smallest, `bind: ":5432"`, "bind: 'unix:d/s?mode=0600'", 1),
+	} {
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		for mode, bad := range map[os.FileMode]bool{0o755: false, 0o777: true, 0o777 | os.ModeSticky: false} {
+			must(t, os.Chmod(filepath.Join(dir, "d"), mode))
+			_, problems := config.Load(path, variables())
+			if refused := len(problems) == 1 && strings.Contains(problems[0].Message, "every user of this machine may write in "); refused != bad || !bad && problems != nil {
+				t.Errorf("%v: %s: %v", mode, text, problems)
+			}
+		}
+	}
+}
+
 // TestCollectorURL: no message has the password of a URL.
 func TestCollectorURL(t *testing.T) {
 	for _, url := range []string{"http://u:s3cret@c:1", "https://s3cret@c", "http://u:s3cret@c:port", "http://u:s3cret@", "http://c:1/?key=s3cret", "http://c:1/#s3cret"} {

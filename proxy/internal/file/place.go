@@ -183,13 +183,18 @@ func (p *Place) trusts(uid uint32) bool {
 // unsafe returns why another user may replace the files of a directory.
 func (p *Place) unsafe(dir sys.File) error {
 	switch {
+	case shared(dir):
+		return fmt.Errorf("%w: every user may write in its directory (mode %04o): chmod o-w, or write a path in another directory", ErrUnsafe, dir.Mode&0o7777)
 	case !p.trusts(dir.UID):
 		return fmt.Errorf("%w: its directory belongs to uid %d: write a path in a directory of root or of uid %d, or chown this directory", ErrUnsafe, dir.UID, os.Geteuid())
-	case dir.Mode&0o002 != 0 && dir.Mode&sys.S_ISVTX == 0:
-		return fmt.Errorf("%w: every user may write in its directory (mode %04o): chmod o-w, or write a path in another directory", ErrUnsafe, dir.Mode&0o7777)
 	}
 	return nil
 }
+
+func shared(dir sys.File) bool { return dir.Mode&0o002 != 0 && dir.Mode&sys.S_ISVTX == 0 }
+
+// Shared reports whether every user may replace the files of the directory.
+func (p *Place) Shared() bool { return shared(p.is) }
 
 // Safe returns why another user may put another file in the place of this one; nil: none may.
 func (p *Place) Safe() error {
@@ -219,7 +224,7 @@ func Foreign(path string) (writer int, why error) {
 		switch {
 		case err == nil && is.Mode&0o002 != 0 && !p.proc:
 			return finding{Several, p.fault(fmt.Errorf("%w: every user may write it (mode %04o): chmod o-w", ErrUnsafe, is.Mode&0o7777))}
-		case p.is.Mode&0o002 != 0 && p.is.Mode&sys.S_ISVTX == 0:
+		case p.Shared():
 			return finding{Several, p.Safe()}
 		case err == nil && !p.trusts(is.UID):
 			return finding{int(is.UID), p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to root or to uid %d", ErrUnsafe, is.UID, os.Geteuid()))}

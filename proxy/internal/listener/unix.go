@@ -117,8 +117,8 @@ type unixPath struct {
 	file sys.File // identifies the bound file; zero before take
 }
 
-// newUnixPath opens the directory of a path. Another user may own the directory, unless own is set, but must not be
-// able to move it away.
+// newUnixPath opens the directory of a path. Another user may own the directory, unless own is set, but no third user may
+// move it away or replace its files.
 func newUnixPath(name string, own bool) (*unixPath, error) {
 	at, err := file.Beside(name)
 	if err != nil {
@@ -127,7 +127,7 @@ func newUnixPath(name string, own bool) (*unixPath, error) {
 	if err := at.Fixed(); err != nil { // bind(2) takes nothing but a path
 		return nil, errors.Join(err, at.Close())
 	}
-	if own {
+	if own || at.Shared() {
 		if err := at.Safe(); err != nil {
 			return nil, errors.Join(err, at.Close())
 		}

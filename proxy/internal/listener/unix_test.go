@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
@@ -500,5 +501,17 @@ func TestLateSocketIsClosed(t *testing.T) {
 	})
 	if _, err := os.Lstat(dir + "/s"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the path is still there: %v", err)
+	}
+}
+
+// TestSharedDirectory: no socket is made where every user may replace it.
+func TestSharedDirectory(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "d", "s")
+	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.Chmod(filepath.Dir(path), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := listener.Listen(context.Background(), parse(t, "unix:"+path), nil); !errors.Is(err, file.ErrUnsafe) {
+		t.Errorf("%v, %v", l, err)
 	}
 }
