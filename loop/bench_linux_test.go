@@ -1,9 +1,7 @@
 package loop_test
 
 import (
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/loop"
@@ -35,29 +33,3 @@ func newLoop(t testing.TB, cfg *loop.Config) *loop.Loop {
 	})
 	return l
 }
-
-func post(b *testing.B, l *loop.Loop, next func() bool) {
-	var called atomic.Int64
-	f := func() { called.Store(called.Load() + 1) }
-	flushed := make(chan struct{}, 1)
-	flush := func() { flushed <- struct{}{} }
-	n := 0
-	for ; next(); n++ {
-		if n%512 == 511 {
-			_ = l.Post(flush)
-			<-flushed
-		}
-		if err := l.Post(f); err != nil {
-			b.Error(err)
-		}
-	}
-	_ = l.Post(flush)
-	<-flushed
-	if called.Load() != int64(n) {
-		b.Errorf("%d of %d were called", called.Load(), n)
-	}
-}
-
-var benchStart = time.Now()
-
-func monotonic() int64 { return int64(time.Since(benchStart)) }

@@ -423,14 +423,6 @@ func TestCloseAfterTheLoop(t *testing.T) {
 	}
 }
 
-// do has f called by the loop, and waits for its end.
-func do(t testing.TB, l *loop.Loop, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	must.Do(t, l.Post(func() { f(); close(done) }))
-	condition.Receive(t, fmt.Sprintf("%T", f), done)
-}
-
 // exhaust uses up the descriptors of this process, which get a low limit. spare is
 // one of them; undo closes the rest.
 func exhaust(t testing.TB) (spare int, undo func()) {

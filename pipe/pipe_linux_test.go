@@ -311,21 +311,6 @@ func TestZeroPipe(t *testing.T) {
 	must.Is(t, new(pipe.Pipe).Close(), os.ErrClosed)
 }
 
-// take reads all that a pipe holds.
-func take(t *testing.T, p interface {
-	Len() int
-	Read([]byte) (int, error)
-},
-) (all []byte) {
-	t.Helper()
-	b := make([]byte, 8192)
-	for p.Len() > 0 {
-		n := must.Get(p.Read(b))(t)
-		all = append(all, b[:n]...)
-	}
-	return all
-}
-
 // TestTeeFull: a pipe takes as many copies as it has slots, whatever their size, and reports how many
 // bytes those were.
 func TestTeeFull(t *testing.T) {
