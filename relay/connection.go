@@ -122,13 +122,12 @@ func (l *leg) stopWrites() {
 	}
 }
 
-// abort resets the connection and returns how many bytes of its send queue are lost. ended says that its end of file
-// was read.
-func (l *leg) abort(ended bool) (lost int64) {
+// abort resets the connection and returns how much of its send queue is lost.
+func (l *leg) abort() (lost int64) {
 	if d := l.dst.desc; d != nil && !l.closed {
 		_ = d.raw.Control(func(fd uintptr) {
 			d.fd = int(fd)
-			lost = d.untaken(ended)
+			lost = d.untaken()
 		})
 	}
 	l.reset()

@@ -231,23 +231,17 @@ func (d *descriptor) queued() int {
 	return n
 }
 
-func (d *descriptor) untaken(ended bool) int64 {
+func (d *descriptor) untaken() int64 {
 	if d.kind != tcpSocket {
 		return 0
 	}
-	return untaken(d.fd, ended)
+	return untaken(d.fd)
 }
 
-// untaken returns how many bytes of a TCP socket's send queue a reset certainly loses: those that were never sent,
-// and once the peer has ended, those that it has not acknowledged. Its end acknowledged what it had taken before; a
-// peer that resets without an end may have taken bytes that it had not acknowledged yet. The kernel keeps both
-// numbers after a reset (net/ipv4/tcp.c, tcp_ioctl).
-func untaken(fd int, ended bool) int64 {
-	ask := sys.SIOCOUTQNSD
-	if ended {
-		ask = sys.SIOCOUTQ
-	}
-	n, err := ask(fd)
+// untaken returns how much the peer of a TCP socket has not acknowledged: bytes, and 1 for an end of file. The
+// kernel keeps the number after a reset and a time-out, which empty the queue (net/ipv4/tcp.c, tcp_ioctl).
+func untaken(fd int) int64 {
+	n, err := sys.SIOCOUTQ(fd)
 	if err != nil {
 		return 0
 	}

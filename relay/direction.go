@@ -481,6 +481,15 @@ func (d *direction) countLost(n int64) {
 	}
 }
 
+// countUntaken counts what the destination had not acknowledged when it was reset. Part of it may be the end of
+// file, or bytes of others: a header before the session, or what TLS adds.
+func (d *direction) countUntaken(n int64) {
+	if d.atEOF() {
+		n--
+	}
+	d.countLost(min(n, d.spliced.Load()+d.copied.Load()))
+}
+
 // flow returns the counters.
 func (d *direction) flow() Flow {
 	f := Flow{
@@ -647,7 +656,7 @@ func (e ending) over() (resetSink bool) {
 	default:
 		e.finished(e.reason)
 	}
-	return e.sourceFailed || !e.atEOF() && !byOther
+	return e.sourceFailed || e.sinkFailed || !e.atEOF() && !byOther
 }
 
 // truncated reports whether the end of one direction has cost the other one bytes.

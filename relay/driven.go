@@ -441,7 +441,7 @@ func (s *Driven) closeSide(to *direction, p *loopSocket, y *layered, reset bool)
 		return
 	}
 	if reset || y != nil && !y.end() {
-		to.countLost(p.abort())
+		to.countUntaken(p.abort())
 	} else if s.drv.relay.cfg.CloseOnEOF && culprit(&s.ab, &s.ba) == SideNone {
 		to.cutOff(p.cutOff())
 	}

@@ -204,12 +204,12 @@ func (p *loopSocket) socketError() error {
 	return err
 }
 
-// abort makes the next close send a reset, and returns how many bytes of the send queue are lost.
+// abort makes the next close send a reset, and returns how much of the send queue is lost.
 func (p *loopSocket) abort() (lost int64) {
 	if !p.is(tcp) {
 		return 0
 	}
-	lost = untaken(int(p.fd), p.is(drained))
+	lost = untaken(int(p.fd))
 	_ = sys.AbortOnClose(int(p.fd))
 	return lost
 }

@@ -30,7 +30,7 @@ func wholeMessages(r io.Reader) io.Reader { return r }
 
 func newDescriptor(any, *legState) *descriptor { return nil }
 
-func (*descriptor) untaken(bool) int64 { return 0 }
+func (*descriptor) untaken() int64 { return 0 }
 
 func (*descriptor) stopped() bool { return false }
 

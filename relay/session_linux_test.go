@@ -7,10 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
@@ -212,6 +214,61 @@ func TestLostAfterEnd(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLostUnacknowledged: bytes that a socket took are lost if the side did not acknowledge them before the session ended by a
+// time-out, a reset or a cut; an end of file behind them is no byte.
+func TestLostUnacknowledged(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		const sent = 20_000
+		for name, c := range map[string]struct {
+			end    func(g *rig)
+			reason relay.Reason
+			closes bool
+		}{
+			"time-out":              {reason: relay.ReasonError},
+			"end of file, time-out": {reason: relay.ReasonError, closes: true},
+			"reset": {end: func(g *rig) {
+				must.Do(t, g.B.(*net.TCPConn).SetLinger(0))
+				must.Do(t, g.B.Close())
+			}, reason: relay.ReasonReset},
+			"cut": {end: func(g *rig) { g.cancel(errors.New("enough")) }, reason: relay.ReasonCanceled},
+		} {
+			g := d.newRig(t, newRelay(t, nil), tcp, tcp)
+			must.Do(t, ping(g.A, g.B, 1))
+			must.Do(t, ping(g.B, g.A, 2))
+			condition.Await(t, "acknowledgement", func() bool {
+				n := -1
+				g.near[1](func(fd int) { n, _ = sys.SIOCOUTQ(fd) })
+				return n == 0
+			})
+			deafen(t, g.B.(*net.TCPConn))
+			if c.end == nil {
+				g.near[1](func(fd int) { must.Do(t, sys.SetsockoptInt(fd, sys.IPPROTO_TCP, sys.TCP_USER_TIMEOUT, 300)) })
+			}
+			write(t, g.A, content(1, sent))
+			if c.closes {
+				must.Do(t, g.A.CloseWrite())
+			}
+			g.until("bytes on their way", func(r relay.Result) bool { return r.AToB.Bytes() == sent+1 })
+			if c.end != nil {
+				c.end(g)
+			}
+			if res, _ := g.wait(); res.Reason != c.reason || res.AToB.Lost != sent || res.BToA.Lost != 0 {
+				t.Errorf("%s: %+v, want %d lost bytes to B, and none to A", name, res, sent)
+			}
+		}
+	})
+}
+
+// deafen makes the kernel drop everything that arrives for a connection, as if its host had vanished.
+func deafen(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	nothing := []syscall.SockFilter{{Code: syscall.BPF_RET | syscall.BPF_K}}
+	program := syscall.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]}
+	text := unsafe.String((*byte)(unsafe.Pointer(&program)), unsafe.Sizeof(program))
+	must.Do(t, syscall.SetsockoptString(sockets.FD(t, c), syscall.SOL_SOCKET, syscall.SO_ATTACH_FILTER, text))
+	runtime.KeepAlive(nothing)
 }
 
 // TestHalfCloseAfterReset: a client closes, its kernel resets the connection at the answer, and only the half-close finds out. The
