@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -84,8 +85,13 @@ func (c *pageCmd) serve(ctx context.Context, e *cli.Env, l net.Listener, client 
 	defer server.Close()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
+	dir, err := os.MkdirTemp("", "penstock-page-")
+	if err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	defer os.RemoveAll(dir) // not earlier: nothing tells when the browser has read it
 	opened := make(chan error, 1)
-	go func() { opened <- c.open(e, gate.URL()) }()
+	go func() { opened <- c.open(e, gate.URL(), filepath.Join(dir, "page.html")) }()
 	for ctx.Err() == nil {
 		select {
 		case err := <-served:
@@ -104,14 +110,17 @@ func (c *pageCmd) serve(ctx context.Context, e *cli.Env, l net.Listener, client 
 }
 
 // open opens the system's browser, or prints the address. It returns when the opening program has ended, perhaps only
-// when the browser ends.
-func (c *pageCmd) open(e *cli.Env, url string) error {
+// when the browser ends. The browser gets a file that leads to the address, because every user sees a program's arguments.
+func (c *pageCmd) open(e *cli.Env, url, file string) error {
 	if c.NoBrowser {
 		fmt.Fprintln(e.Stdout, url)
 		return nil
 	}
 	fmt.Fprintln(e.Stderr, "opening the browser; Ctrl-C ends the page")
-	opener := exec.Command("xdg-open", url)
+	if err := os.WriteFile(file, fmt.Appendf(nil, `<!DOCTYPE html><meta http-equiv="refresh" content="0; url=%s"><title>penstock</title>`, url), 0o600); err != nil {
+		return err
+	}
+	opener := exec.Command("xdg-open", file)
 	opener.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C here does not end the browser
 	return opener.Run()
 }
