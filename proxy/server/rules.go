@@ -8,6 +8,7 @@ import (
 	socketlistener "github.com/penstock/penstock/proxy/internal/listener"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/sockopt"
 )
 
 // listenerStateOf returns the state of the listener that rules over the client while the client has
@@ -165,7 +166,6 @@ func (socket *listenSocket) hasPartOf(o *listenSocket) bool {
 
 // A view is the present state, for readers that must not wait.
 type view struct {
-	addresses  []netip.AddrPort               // of the listeners
 	listenings map[string][]*worker.Listening // by listener
 }
 
@@ -178,7 +178,6 @@ func (s *sockets) refreshView() {
 				continue
 			}
 			v.listenings[name] = append(v.listenings[name], socket.listening)
-			v.addresses = append(v.addresses, socket.listener.Own()...)
 		}
 	}
 	for _, socket := range s.removed.replaced() {
@@ -188,22 +187,18 @@ func (s *sockets) refreshView() {
 	s.circles.own.Store(s.newOwnAddresses())
 }
 
-// listensOn reports whether this process listens on an address, so that a connection to the address would come back. A
-// socket without an address listens on all of this machine's own addresses of a family; the kernel is asked for these only
-// if the port matches.
+// listensOn reports whether this process listens on an address, its admin API and metrics included, so that a connection to
+// the address would come back. A socket without an address listens on all of this machine's own addresses of a family; the
+// kernel is asked for these only if the port matches.
 func (s *sockets) listensOn(at netip.AddrPort) bool {
-	for _, own := range s.view.Load().addresses {
-		switch {
-		case own.Port() != at.Port():
-		case own.Addr() == at.Addr().Unmap():
-			return true
-		case own.Addr().IsUnspecified() && own.Addr().Is4() == at.Addr().Unmap().Is4():
-			if local, err := sys.LocalRoute(at.Addr()); local || err != nil {
-				return true
-			}
+	ip := sockopt.Canonical(at.Addr())
+	return slices.ContainsFunc(s.circles.own.Load().ports[at.Port()], func(own arrival) bool {
+		if own.ip == ip || !own.ip.IsUnspecified() || own.ip.Is4() != ip.Is4() {
+			return own.ip == ip
 		}
-	}
-	return false
+		local, err := sys.LocalRoute(at.Addr())
+		return local || err != nil
+	})
 }
 
 func (s *sockets) wakerOf(name string) func() {

@@ -22,8 +22,8 @@ var (
 	ErrQueueTimeout = errors.New("queue timeout: all endpoints at their connection limit")
 	// ErrCircuitOpen: the upstream's circuit breaker is open.
 	ErrCircuitOpen = errors.New("the circuit breaker is open")
-	// ErrLoop: the client's original destination is the listener itself.
-	ErrLoop = errors.New("the client's original destination is this listener itself")
+	// ErrLoop: the client's original destination is an address of this process.
+	ErrLoop = errors.New("the client's original destination is this process itself")
 )
 
 // An UpstreamError is why a client gets no endpoint of an upstream.
