@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"net"
 	"os"
@@ -796,17 +797,17 @@ func (e *notRunningError) text(does string) string {
 func running(env config.Env) (list []string) {
 	dirs := searched(env)
 	for _, dir := range dirs {
-		found, _ := filepath.Glob(filepath.Join(dir, "*-????????.sock"))
-		for _, socket := range append(found, filepath.Join(dir, "admin.sock")) {
-			if listens(socket) {
+		found, _ := fs.Glob(os.DirFS(dir), "*-????????.sock") // dir is no pattern
+		for _, name := range append(found, "admin.sock") {
+			if socket := filepath.Join(dir, name); listens(socket) {
 				list = append(list, "unix:"+socket)
 			}
 		}
 	}
 	for _, dir := range dirs {
-		notes, _ := filepath.Glob(filepath.Join(dir, "*-????????.admin"))
+		notes, _ := fs.Glob(os.DirFS(dir), "*-????????.admin")
 		for _, note := range notes {
-			if at := noted(note); at != "" && !slices.Contains(list, at) {
+			if at := noted(filepath.Join(dir, note)); at != "" && !slices.Contains(list, at) {
 				list = append(list, at)
 			}
 		}
