@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -59,6 +61,37 @@ func (l *loader) check() {
 	k.waitsInVain(c)
 	k.directories(c)
 	k.written(c)
+	if len(l.problems) == 0 { // else nobody sees the warnings
+		l.writtenByOthers()
+	}
+}
+
+// writtenByOthers warns of each file that is read, if another user could change or replace it. Only a warning: the
+// process may run as that user.
+func (l *loader) writtenByOthers() {
+	seen, hangs := make(map[string]bool), false
+	warn := func(path string, at place) {
+		if seen[path] || hangs {
+			return
+		}
+		seen[path] = true
+		if _, err := l.mode(path); errors.Is(err, os.ErrDeadlineExceeded) {
+			l.warnAt(at, mend(err, 0), "%v", err)
+			hangs = true // many files of this file system would take minutes
+			return
+		}
+		if _, err := file.Foreign(path); err != nil {
+			l.warnAt(at, "", "%v", err)
+		}
+	}
+	for i, path := range l.cfg.Files {
+		warn(path, place{src: &source{name: l.names[i]}})
+	}
+	for i := range l.files {
+		if f := &l.files[i]; f.key != "state_file" && f.key != "pins" { // only the process itself writes these
+			warn(f.path, f.at)
+		}
+	}
 }
 
 // A checker checks listeners and upstreams.

@@ -47,7 +47,6 @@ func (k *checker) changers(t *AdminTLS) {
 	if mode, err := k.mode(path); err == nil && mode&0o002 != 0 { // an error was reported as the file was read
 		k.complainAt(at, "chmod o-w "+path, "every user of this machine may write %s (mode %#o)", path, mode.Perm())
 	}
-	k.foreign(at, path)
 }
 
 // adminPlace complains of an address that the admin API cannot have.

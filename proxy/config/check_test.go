@@ -756,6 +756,37 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
+// TestWritableByOthers: there is a warning of each file that is read and that another user may write.
+func TestWritableByOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	cert, private := certificate(t, "a")
+	texts := map[string]string{
+		"c.pem": cert, "clients.pem": cert, "ca.pem": cert, "more.yaml": "limits: {connections: 9}", "eps.yaml": "[]", "sorry": "sorry",
+		"p.yaml": `
+include: [more.yaml]
+state_file: state
+listeners: [{name: db, bind: "127.0.0.1:5432", upstream: pg, tls: {certificates: [{cert: c.pem, key: k.pem}], client_ca: clients.pem}}]
+upstreams: [{name: pg, discover: {file: {path: eps.yaml}}, tls: {ca: ca.pem, sni: a}, fallback: {respond: sorry}}]
+`,
+	}
+	for name, text := range texts {
+		must(t, os.WriteFile(path(name), []byte(text), 0o600))
+	}
+	must(t, os.WriteFile(path("k.pem"), []byte(private), 0o600))
+	must(t, os.WriteFile(path("state"), nil, 0o600))
+	must(t, os.Chmod(path("state"), 0o606))
+	for name := range texts {
+		must(t, os.Chmod(path(name), 0o606))
+		cfg, problems := config.Load(path("p.yaml"), variables())
+		if cfg == nil || len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0].String(), path(name)+": another user could replace it") {
+			t.Errorf("%s: %v, %+v", name, problems, cfg)
+		}
+		must(t, os.Chmod(path(name), 0o600))
+	}
+}
+
 // TestSharedDirectory: nothing is written where every user may replace it.
 func TestSharedDirectory(t *testing.T) {
 	t.Parallel()

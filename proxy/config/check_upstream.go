@@ -279,18 +279,9 @@ func (k *checker) credential(s *Secret, section any, name string) bool {
 	case mode&0o007 != 0:
 		k.complainAt(at, "chmod o= "+path, "every user of this machine may use %s (mode %#o)", path, mode.Perm())
 	default:
-		k.foreign(at, path)
 		return true
 	}
 	return false
-}
-
-// foreign warns of a file that gives rights, if another user could replace it. Only a warning: the process may run as
-// that user.
-func (k *checker) foreign(at place, path string) {
-	if _, err := file.Foreign(path); err != nil {
-		k.warnAt(at, "", "%v", err)
-	}
 }
 
 func (s *Secret) path() string {
