@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -380,11 +381,27 @@ func covered(narrow Rule, list []Rule) bool {
 	return slices.ContainsFunc(list, func(wide Rule) bool { return wide.Covers(narrow) })
 }
 
+// empty complains of empty lists: the other conditions alone would decide, and if there are none, the route would match
+// every client. A configuration as Penstock prints it has every list, and there an empty list is no condition.
+func (k *checker) empty(m *Match) {
+	keys := []string{"sni", "alpn", "source", "protocol", "host", "path", "user", "database", "bytes", "tlv"}
+	lists := []any{&m.SNI, &m.ALPN, &m.Source, &m.Protocol, &m.Host, &m.Path, &m.User, &m.Database, &m.Bytes, &m.TLV}
+	if !slices.ContainsFunc(lists, func(list any) bool { return !k.given(list) }) {
+		return
+	}
+	for i, list := range lists {
+		if k.given(list) && !k.bad[list] && reflect.ValueOf(list).Elem().Len() == 0 {
+			k.complainAt(k.at(list, m), "write a value, or leave it out", "%s is empty, so every client would meet it", keys[i])
+		}
+	}
+}
+
 // firstBytes complains of conditions on first bytes that no client can meet, or that the listener does not examine.
 func (k *checker) firstBytes(ln *Listener) {
 	needs, silent, patterns := -1, -1, []ByteMatch(nil)
 	for i := range ln.Routes {
 		m := &ln.Routes[i].Match
+		k.empty(m)
 		for j := range m.Bytes {
 			k.byteMatch(&m.Bytes[j])
 			if !slices.ContainsFunc(patterns, func(b ByteMatch) bool { return b.equal(&m.Bytes[j]) }) {
