@@ -105,7 +105,7 @@ type ListenerLimits struct {
 	PerSource              int64     `key:"per_source" default:"0" range:"0..100000000" doc:"Limit of concurrent connections of one source (on a unix socket, of one user). Further connections are refused. 0: no limit."`
 	PerSourcePerSecond     int64     `key:"per_source_per_second" default:"0" range:"0..100000000" unit:"1/s" doc:"Limit of new connections of one source per second; after a pause as many come at once. Further connections are refused. 0: no limit."`
 	SourcePrefix           [2]int    `key:"source_prefix" default:"32 64" range:"1..32 1..128" unit:"bits" doc:"Addresses that share a prefix of this length (IPv4, IPv6) count as one source."`
-	Bandwidth              Bandwidth `key:"bandwidth" doc:"Limit of the rate of all connections together: one number for both directions, or a section."`
+	Bandwidth              Bandwidth `key:"bandwidth" doc:"Limit of the rate of all connections together: one number for both directions, or a section. Busy directions take turns, so many connections of one source delay the others."`
 	BandwidthPerConnection Bandwidth `key:"bandwidth_per_connection" doc:"Limit of the rate of one connection."`
 }
 
