@@ -303,14 +303,14 @@ func (f *finder) denials(of Problem, l *Listener) {
 	if !d.All {
 		clients = fmt.Sprintf("%d of its last %s", d.Refused, plural(max(d.Clients, d.Refused), "client", "clients"))
 	}
-	others := ""
-	if n := int64(d.Count - 1); n > 0 {
-		others = ", the latest of " + plural(n+1, "source", "sources")
+	denied := d.Latest.Source + " is denied by hand" + when(d.Count > 1, fmt.Sprintf(", the latest of %d sources", d.Count))
+	if d.Latest.Source == "all" {
+		denied = "all clients are denied by hand" + when(d.Count > 1, fmt.Sprintf(" (%d denials are in force)", d.Count))
 	}
 	remedy := "penstock deny remove " + d.Latest.Source
 	remedy += when(d.Latest.Listener != "", " --listener "+d.Latest.Listener)
-	f.add(of, Warning, "listener_denied", "listener %s refuses %s: %s is denied by hand%s, until %s, by %s: %s ends the denial",
-		l.Name, clients, d.Latest.Source, others, f.clock(d.Latest.Until), cmp.Or(d.Latest.By, "-"), remedy)
+	f.add(of, Warning, "listener_denied", "listener %s refuses %s: %s, until %s, by %s: %s ends the denial",
+		l.Name, clients, denied, f.clock(d.Latest.Until), cmp.Or(d.Latest.By, "-"), remedy)
 }
 
 // maxEndpoints limits the endpoints of an upstream that have a problem of their own, and the endpoints listed in one

@@ -153,7 +153,13 @@ func TestProblems(t *testing.T) {
 			web(func(l *Listener) {
 				l.DeniedByHand = &ListenerDenials{Count: 1, All: true, Latest: Denial{Source: "all", Until: now.Add(time.Hour), By: "uid=0"}}
 			}),
-			[]string{"warning listener_denied listener web refuses every client: all is denied by hand, until 11:00:00, by uid=0: penstock deny remove all ends the denial"},
+			[]string{"warning listener_denied listener web refuses every client: all clients are denied by hand, until 11:00:00, by uid=0: penstock deny remove all ends the denial"},
+		},
+		"of all, besides another": {
+			web(func(l *Listener) {
+				l.DeniedByHand = &ListenerDenials{Count: 2, All: true, Latest: Denial{Source: "all", Until: now.Add(time.Hour), By: "uid=0"}}
+			}),
+			[]string{"warning listener_denied listener web refuses every client: all clients are denied by hand (2 denials are in force), until 11:00:00, by uid=0: penstock deny remove all ends the denial"},
 		},
 		"of some":                      {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1, Clients: 10, Refused: 8} }), nil},
 		"of nobody":                    {web(func(l *Listener) { l.DeniedByHand = &ListenerDenials{Count: 1} }), nil},
