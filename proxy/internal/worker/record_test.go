@@ -102,7 +102,7 @@ func TestRecordsOfOthers(t *testing.T) {
 		return step
 	}}
 	r := directed(t, d, func(c *setup, s *worker.Service) { s.Preread.Data = true })
-	r.records = true
+	r.records.Store(true)
 	r.serve(t)
 	come := func() net.Conn {
 		c := r.dial(t)
@@ -142,7 +142,7 @@ func TestRecordOfUnreadResponse(t *testing.T) {
 	t.Parallel()
 
 	r, pass := clocked(t, responding(make([]byte, 60_000), 7*time.Second), nil)
-	r.records = true
+	r.records.Store(true)
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		stop := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1) })
 		return errors.Join(err, stop)
@@ -184,7 +184,7 @@ func TestRecordsAreUsedAgain(t *testing.T) {
 	t.Parallel()
 
 	r := directed(t, straight(echo(t)), nil)
-	r.records = true
+	r.records.Store(true)
 	r.serve(t)
 	const sessions = 300
 	for range sessions {

@@ -78,7 +78,7 @@ type witness struct {
 	trims   atomic.Int64
 	pauses  atomic.Int64
 
-	records      bool // are kept
+	records      atomic.Bool // are kept
 	sampler      uint8
 	began, ended []record.Record
 	lasted       []record.Record
@@ -130,7 +130,7 @@ func (w *witness) Judge(_ worker.Binding, sample *verdict.Sample) verdict.Verdic
 	return verdict.Of(sample)
 }
 
-func (w *witness) Records(string, record.ID) bool { return w.records }
+func (w *witness) Records(string, record.ID) bool { return w.records.Load() }
 
 func (w *witness) Traces(record.ID) uint8 { return w.sampler }
 
