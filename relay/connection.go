@@ -122,12 +122,13 @@ func (l *leg) stopWrites() {
 	}
 }
 
-// abort resets the connection and returns how much of its send queue is lost.
-func (l *leg) abort() (lost int64) {
+// abort resets the connection and returns how much of its send queue is lost. sent: also what was sent, and not
+// acknowledged.
+func (l *leg) abort(sent bool) (lost int64) {
 	if d := l.dst.desc; d != nil && !l.closed {
 		_ = d.raw.Control(func(fd uintptr) {
 			d.fd = int(fd)
-			lost = d.untaken()
+			lost = d.untaken(sent)
 		})
 	}
 	l.reset()

@@ -231,17 +231,22 @@ func (d *descriptor) queued() int {
 	return n
 }
 
-func (d *descriptor) untaken() int64 {
+func (d *descriptor) untaken(sent bool) int64 {
 	if d.kind != tcpSocket {
 		return 0
 	}
-	return untaken(d.fd)
+	return untaken(d.fd, sent)
 }
 
-// untaken returns how much the peer of a TCP socket has not acknowledged: bytes, and 1 for an end of file. The
-// kernel keeps the number after a reset and a time-out, which empty the queue (net/ipv4/tcp.c, tcp_ioctl).
-func untaken(fd int) int64 {
-	n, err := sys.SIOCOUTQ(fd)
+// untaken returns how much of a TCP socket's send queue was never sent, or if sent is set, how much the peer has not
+// acknowledged: bytes, and 1 for an end of file. The kernel keeps both numbers after a reset and a time-out, which empty
+// the queue (net/ipv4/tcp.c, tcp_ioctl).
+func untaken(fd int, sent bool) int64 {
+	ask := sys.SIOCOUTQNSD
+	if sent {
+		ask = sys.SIOCOUTQ
+	}
+	n, err := ask(fd)
 	if err != nil {
 		return 0
 	}

@@ -481,6 +481,14 @@ func (d *direction) countLost(n int64) {
 	}
 }
 
+// certain reports whether bytes that the destination has not acknowledged were certainly not taken before it was reset.
+// A peer that resets the connection may have taken bytes a moment before, but not if it has ended: its end
+// acknowledged what it had taken. back is the other direction.
+func (d *direction) certain(back *direction) bool {
+	reset := func(d *direction, at side) bool { return d.failedAt(at) && Reason(d.reason.Load()) == ReasonReset }
+	return back.is(eofSeen) || !reset(d, sideSink) && !reset(back, sideSource)
+}
+
 // countUntaken counts what the destination had not acknowledged when it was reset. Part of it may be the end of
 // file, or bytes of others: a header before the session, or what TLS adds.
 func (d *direction) countUntaken(n int64) {

@@ -141,7 +141,7 @@ func (d *Driver) refuse(s *Driven, a, b Socket, owner Owner) {
 			continue
 		}
 		d.loop.Drop(p.id)
-		p.abort()
+		p.abort(true)
 		p.close()
 	}
 	owner.Ended(s, Result{Reason: ReasonError}, errDriven)
@@ -413,8 +413,8 @@ func (s *Driven) close(e lastStep) {
 	drv := s.drv
 	s.isOver()
 	x, y := s.layers()
-	s.closeSide(&s.ba, &s.a, x, e.resetA)
-	s.closeSide(&s.ab, &s.b, y, e.resetB)
+	s.closeSide(&s.ba, &s.ab, &s.a, x, e.resetA)
+	s.closeSide(&s.ab, &s.ba, &s.b, y, e.resetB)
 	if s.reason == ReasonEOF && truncated(&s.ab, &s.ba) {
 		s.reason, e.cause = ReasonTruncated, ErrTruncated
 	}
@@ -434,14 +434,14 @@ func (s *Driven) close(e lastStep) {
 	}
 }
 
-// closeSide closes the side to which a direction writes, and its layer if it has one, unless it is closed
+// closeSide closes the side to which a direction writes and from which the direction back reads, and its layer if it has one, unless it is closed
 // already.
-func (s *Driven) closeSide(to *direction, p *loopSocket, y *layered, reset bool) {
+func (s *Driven) closeSide(to, back *direction, p *loopSocket, y *layered, reset bool) {
 	if p.closed() {
 		return
 	}
 	if reset || y != nil && !y.end() {
-		to.countUntaken(p.abort())
+		to.countUntaken(p.abort(to.certain(back)))
 	} else if s.drv.relay.cfg.CloseOnEOF && culprit(&s.ab, &s.ba) == SideNone {
 		to.cutOff(p.cutOff())
 	}

@@ -137,10 +137,10 @@ func (s *Driven) lingersLast(e lastStep) bool {
 	}
 	x, y := s.layers()
 	if !e.resetA && s.ab.is(eofSeen) && x.written() {
-		s.closeSide(&s.ba, &s.a, x, false)
+		s.closeSide(&s.ba, &s.ab, &s.a, x, false)
 	}
 	if !e.resetB && s.ba.is(eofSeen) && y.written() {
-		s.closeSide(&s.ab, &s.b, y, false)
+		s.closeSide(&s.ab, &s.ba, &s.b, y, false)
 	}
 	l := s.drv.beginLingering(s, lingering{reason: s.reason, last: &e})
 	if s.waitsFor(l, s.undelivered()) {

@@ -204,12 +204,13 @@ func (p *loopSocket) socketError() error {
 	return err
 }
 
-// abort makes the next close send a reset, and returns how much of the send queue is lost.
-func (p *loopSocket) abort() (lost int64) {
+// abort makes the next close send a reset, and returns how much of the send queue is lost. sent: also what was sent, and
+// not acknowledged.
+func (p *loopSocket) abort(sent bool) (lost int64) {
 	if !p.is(tcp) {
 		return 0
 	}
-	lost = untaken(int(p.fd))
+	lost = untaken(int(p.fd), sent)
 	_ = sys.AbortOnClose(int(p.fd))
 	return lost
 }

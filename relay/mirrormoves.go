@@ -274,7 +274,7 @@ func (m *Mirror) end(reason driver.MirrorReason, err error) {
 	m.giveBack()
 	if m.is(mirrorConnected) {
 		if reason != driver.MirrorComplete {
-			m.socket.abort()
+			m.socket.abort(true)
 		}
 		m.close()
 	}

@@ -30,7 +30,7 @@ func wholeMessages(r io.Reader) io.Reader { return r }
 
 func newDescriptor(any, *legState) *descriptor { return nil }
 
-func (*descriptor) untaken() int64 { return 0 }
+func (*descriptor) untaken(bool) int64 { return 0 }
 
 func (*descriptor) stopped() bool { return false }
 
@@ -78,5 +78,5 @@ func (p *loopSocket) giveUpAfter(time.Duration)          {}
 func (p *loopSocket) aborted() bool                      { return false }
 func (p *loopSocket) queued() int                        { return 0 }
 func (p *loopSocket) socketError() error                 { return nil }
-func (p *loopSocket) abort() int64                       { return 0 }
+func (p *loopSocket) abort(bool) int64                   { return 0 }
 func (p *loopSocket) close()                             {}

@@ -575,16 +575,16 @@ func (s *Session) settle() {
 	resetA := finish(&s.ba, &s.ab, reason)
 	s.noteTruncated()
 	s.awaitSides(resetA, resetB)
-	s.settleSide(&s.ba, &s.a, resetA && !gently)
-	s.settleSide(&s.ab, &s.b, resetB && !gently)
+	s.settleSide(&s.ba, &s.ab, &s.a, resetA && !gently)
+	s.settleSide(&s.ab, &s.ba, &s.b, resetB && !gently)
 	s.noteTruncated()
 }
 
-// settleSide prepares the close of a side to which a direction writes.
-func (s *Session) settleSide(to *direction, l *leg, reset bool) {
+// settleSide prepares the close of a side to which a direction writes, and from which the direction back reads.
+func (s *Session) settleSide(to, back *direction, l *leg, reset bool) {
 	switch {
 	case reset:
-		to.countUntaken(l.abort())
+		to.countUntaken(l.abort(to.certain(back)))
 	case s.r.cfg.CloseOnEOF && !l.closed && s.Result().Culprit == SideNone:
 		to.cutOff(cutOffBy(l.transport()))
 	}

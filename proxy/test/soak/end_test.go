@@ -220,7 +220,7 @@ func (e *end) tear() {
 		e.closed = !e.torn
 	})
 	if resets {
-		control(e.conn, func(fd int) { // what has come is acknowledged before the reset: otherwise it counts as lost
+		control(e.conn, func(fd int) { // what has come is acknowledged before the reset: otherwise it counts as lost once this end has ended
 			_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 1)
 		})
 		_ = e.conn.SetLinger(0)
