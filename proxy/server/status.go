@@ -341,10 +341,12 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 		r.describeUpstream(u, &m.Upstream)
 	} else {
 		m.Refused, m.Seconds = u.router.Refusals.Every(), u.router.Limited()
-		for f := u.snapshot.Fallback; f != nil; f = f.Fallback {
+		if u.snapshot.Fallback != nil {
+			m.FallbackServes = new(bool)
+		}
+		for f := u.snapshot.Fallback; f != nil && !*m.FallbackServes; f = f.Fallback {
 			set := f.Set()
-			serves := set != nil && set.Status().Room || m.FallbackServes != nil && *m.FallbackServes
-			m.FallbackServes = &serves
+			*m.FallbackServes = set != nil && set.Status().Room
 		}
 		for _, e := range u.order {
 			p := r.endpoint(e, u.cfg)

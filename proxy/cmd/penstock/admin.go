@@ -797,20 +797,28 @@ func (e *notRunningError) text(does string) string {
 func running(env config.Env) (list []string) {
 	dirs := searched(env)
 	for _, dir := range dirs {
-		found, _ := fs.Glob(os.DirFS(dir), "*-????????.sock") // dir is no pattern
-		for _, name := range append(found, "admin.sock") {
-			if socket := filepath.Join(dir, name); listens(socket) {
+		for _, socket := range append(matching(dir, "*-????????.sock"), filepath.Join(dir, "admin.sock")) {
+			if listens(socket) {
 				list = append(list, "unix:"+socket)
 			}
 		}
 	}
 	for _, dir := range dirs {
-		notes, _ := fs.Glob(os.DirFS(dir), "*-????????.admin")
-		for _, note := range notes {
-			if at := noted(filepath.Join(dir, note)); at != "" && !slices.Contains(list, at) {
+		for _, note := range matching(dir, "*-????????.admin") {
+			if at := noted(note); at != "" && !slices.Contains(list, at) {
 				list = append(list, at)
 			}
 		}
+	}
+	return list
+}
+
+// matching returns the paths of the files of a directory with a name like the pattern. The directory is no pattern: its
+// path may have a [.
+func matching(dir, pattern string) []string {
+	list, _ := fs.Glob(os.DirFS(dir), pattern) // the only error is a wrong pattern
+	for i, name := range list {
+		list[i] = filepath.Join(dir, name)
 	}
 	return list
 }

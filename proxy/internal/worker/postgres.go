@@ -8,7 +8,6 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/firstbytes"
 	"github.com/penstock/penstock/proxy/internal/postgres"
@@ -150,7 +149,7 @@ func (c *Client) takeMessage(n int) error {
 		c.buffered = c.buffered[:0] // bytes behind the message are refused, or not read any more
 		return nil
 	}
-	return consume(c.fd, c.worker.firstBytes()[:n], sys.MSG_TRUNC)
+	return c.discard(n)
 }
 
 // askTLS asks an endpoint for TLS, after its PROXY header if there is one, for a client that was promised TLS.

@@ -24,9 +24,9 @@ const scratchSize = clienthello.Max
 // A client's first bytes are peeked at, into one buffer that the worker owns: they stay in the socket's queue, so that
 // clients that send them bit by bit hold no memory here. A client may change them there: pages that it sends by sendfile(2)
 // are the pages that are peeked at. So whatever has decided something is copied, and this copy is what later looks and the
-// endpoint get. As long as bytes are missing, the socket's low-water mark is raised to the least length that the length fields allow, and fewer bytes
-// raise no event (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which raises an edge itself if they have come meanwhile). A
-// unix socket has no such mark (net/unix/af_unix.c, unix_poll): each piece is looked at, and costs a peek. Each piece also
+// endpoint get. As long as bytes are missing, the socket's low-water mark is raised to the least length that the length
+// fields allow, and fewer bytes raise no event (tcp(7), net/ipv4/tcp.c: tcp_set_rcvlowat, which raises an edge itself if
+// they have come meanwhile). A unix socket has no such mark (net/unix/af_unix.c, unix_poll): each piece is looked at, and costs a peek. Each piece also
 // takes its share of the sender's buffer, whatever its size, so that at most some hundred pieces can wait.
 
 // preread looks at the first bytes, one kind after the other, before a target is chosen. A TCP client with an unknown
@@ -311,6 +311,11 @@ func (c *Client) keep(b []byte, n int) {
 func (c *Client) drain() error {
 	n := c.unread
 	c.unread = 0
+	return c.discard(n)
+}
+
+// discard throws away the next n bytes of the client's queue. A peek has shown them.
+func (c *Client) discard(n int) error {
 	// MSG_TRUNC: TCP throws the bytes away and copies nothing (tcp(7)).
 	return consume(c.fd, c.worker.firstBytes()[:n], sys.MSG_TRUNC)
 }
