@@ -105,7 +105,7 @@ func (l *Loop) noteLocal(path string) {
 }
 
 // Connect begins to connect, and notifies c of the end. d must not be waiting already. The connection's [Handler] is
-// called with the value of which. The loop does not wait for the file system of a path: a goroutine connects, one of
+// called with which. The loop does not wait for the file system of a path: a goroutine connects, one of
 // at most four for a directory, unless all parts of the path were found on this machine's disks within the last
 // minute. A symbolic link is followed only if it belongs to root, to the user of this process or to the owner of the
 // unix socket. A socket that the kernel has connected to itself is refused (ECONNREFUSED): nothing listens on that

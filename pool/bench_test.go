@@ -320,8 +320,8 @@ func bytesOf(f func()) float64 {
 	return float64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// BenchmarkRatioSTW compares the pauses of collections that meet items idle in
-// the pool with those that meet as many in a plain slice. "null" compares a slice
+// BenchmarkRatioSTW compares the pauses of collections while items are idle in
+// the pool with the pauses while as many are in a plain slice. "null" compares a slice
 // with itself. One operation is one pause.
 func BenchmarkRatioSTW(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

@@ -311,7 +311,7 @@ func TestMutants(t *testing.T) {
 	t.Run("none", survive)
 }
 
-// kill expects the stress to fail in the build with the overlay. The rarest failure (that of pin.go) takes
+// kill expects the stress to fail in the build with the overlay. The rarest failure, of pin.go, takes
 // 20 s on average, more than 55 s once in twenty runs: there are three.
 func kill(t *testing.T, overlay string) {
 	begin := time.Now()

@@ -31,9 +31,9 @@ type Config struct {
 	// before the end of file are delivered. Bytes of the other side that have already arrived here are delivered if
 	// their destination takes them at once; if they are lost, the error wraps [ErrTruncated], and the side that
 	// lacks them is reset. Bytes that the other side has sent and that have not arrived are lost without an error:
-	// if its end has not come, its direction's [Flow] has ReasonCanceled. A side that still sends, or still lacks bytes, stays open until it has acknowledged all
-	// bytes that were sent to it. If it acknowledges none for five seconds it is closed. Use CloseOnEOF for peers
-	// that do not know half-closes.
+	// if its end has not come, its direction's [Flow] has ReasonCanceled. A side that still sends, or still lacks
+	// bytes, stays open until it has acknowledged all bytes that were sent to it. If it acknowledges none for five
+	// seconds it is closed. Use CloseOnEOF for peers that do not know half-closes.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions that run on goroutines.

@@ -434,8 +434,8 @@ func (s *Driven) close(e lastStep) {
 	}
 }
 
-// closeSide closes the side to which a direction writes and from which the direction back reads, and its layer if it has one, unless it is closed
-// already.
+// closeSide closes the side to which a direction writes and from which the direction back reads, and its layer if it
+// has one, unless it is closed already.
 func (s *Driven) closeSide(to, back *direction, p *loopSocket, y *layered, reset bool) {
 	if p.closed() {
 		return

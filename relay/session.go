@@ -156,9 +156,9 @@ func (s *Session) Limit(l *Limits) {
 // os.ErrDeadlineExceeded for a timeout; the result's Reason says the same in one word. A second Run returns
 // [ErrRan].
 //
-// Run refuses a session with a nil connection, or one connection as both, without a ctx, or of a zero or closed Relay: it resets and closes
-// the given connections, and calls no hook. The result's Reason is ReasonError, and the error names what is
-// wrong and wraps os.ErrInvalid, or is [ErrClosed]. Run also refuses a [loop.Conn], but leaves it open: see its
+// Run refuses a session with a nil connection, or one connection as both, without a ctx, or of a zero or closed
+// Relay: it resets and closes the given connections, and calls no hook. The result's Reason is ReasonError, and the
+// error names what is wrong and wraps os.ErrInvalid, or is [ErrClosed]. Run also refuses a [loop.Conn], but leaves it open: see its
 // Detach.
 //
 // A Read of a wrapped connection that neither its deadline nor its Close ends, such as a Read of a blocking

@@ -25,8 +25,8 @@ const (
 	congestionDefault   = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
-// CongestionControls returns the congestion controls that this kernel has, and the ones that a process may use
-// without CAP_NET_ADMIN. Modules that are not loaded yet may have more. Errors wrap the cause of a failed read,
+// CongestionControls returns the available congestion controls of this kernel, and the allowed ones: a process may
+// use these without CAP_NET_ADMIN. Modules that are not loaded yet may have more. Errors wrap the cause of a failed read,
 // or ErrCongestion. It is safe for concurrent use.
 func CongestionControls() (available, allowed []string, err error) {
 	if available, err = congestionNames(congestionAvailable); err != nil {

@@ -70,7 +70,7 @@ func missing(t testing.TB, program, pkg string) {
 	t.Skipf("%s is not installed (Debian package %s)", program, pkg)
 }
 
-// Postgres returns the directory of the newest PostgreSQL's programs, including the ones that Debian keeps
+// Postgres returns the directory of the newest PostgreSQL's programs, also the programs that Debian keeps
 // beside the server, outside of PATH.
 func Postgres(t testing.TB) (bin string) {
 	t.Helper()

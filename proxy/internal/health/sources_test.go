@@ -141,8 +141,8 @@ func TestFewSourcesSometimesServed(t *testing.T) {
 	}
 }
 
-// TestStranger: clients of other sources pass a breaker that a few sources have opened, until they fail, too; not one that a failure
-// has opened which no client can have caused.
+// TestStranger: clients of other sources pass a breaker that a few sources have opened, until they fail themselves. They do not
+// pass a breaker that was opened by a failure that no client can have caused.
 func TestStranger(t *testing.T) {
 	t.Parallel()
 	opened := func(from func(i int) health.Source, o health.Outcome) *health.Breaker {

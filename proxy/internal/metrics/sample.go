@@ -309,7 +309,7 @@ func (h *Handler) head(r *http.Request) *response {
 // eof is the last line of OpenMetrics.
 const eof = "# EOF\n"
 
-// write writes all series, those of the Go runtime first.
+// write writes the series of the Go runtime, then all others.
 func (h *Handler) write(to io.Writer, s *Sample, runtime []byte, openMetrics bool) error {
 	e := &encoder{to: to, buf: make([]byte, 0, flushAt+4<<10), openMetrics: openMetrics, made: make(map[[2]string]string)}
 	e.buf = append(e.buf, bytes.TrimSuffix(runtime, []byte(eof))...)

@@ -228,8 +228,8 @@ func (s *Store) SetDenials(list []Denial) {
 	s.content.denials, s.marked = slices.Clone(list), true
 }
 
-// Flush writes the content to the file, if it has changed, or if the file was removed. Concurrent calls share a write: each waits for a write that
-// began after its own change. When Flush returns nil, everything that was set before the call survives a crash of the
+// Flush writes the content to the file, if it has changed, or if the file was removed. Concurrent calls share a write:
+// each waits for a write that began after its own change. When Flush returns nil, everything that was set before the call survives a crash of the
 // machine. After an error the next call tries again. The error is [ErrTaken] if another process has the file: it had the
 // file at Open, or has taken it since, because the lock file was removed. Once that process has left the file, the next
 // call takes it; its content stays there while this store is empty. A file system that does not answer is given up, see
