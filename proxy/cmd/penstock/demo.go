@@ -99,8 +99,10 @@ type demo struct {
 }
 
 func (d *demo) openEndpoints() error {
-	for _, name := range demoNames {
-		ep := &demoEndpoint{name: name, address: "127.0.0.1:0"}
+	for i, name := range demoNames {
+		// Each has an address of its own, from which nobody connects: a client of 127.0.0.1 could get the port of
+		// the endpoint that is dead.
+		ep := &demoEndpoint{name: name, address: fmt.Sprintf("127.0.0.%d:0", 2+i)}
 		if err := ep.open(); err != nil {
 			return err
 		}
