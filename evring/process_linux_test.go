@@ -53,7 +53,7 @@ func echo(in, out *evring.Ring) error {
 			return err
 		}
 		if n == 0 {
-			sleep(in, p, 10_000)
+			sleep(in, p, -1)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestTwoProcesses(t *testing.T) {
 
 func awaken(t *testing.T, p *poll) bool {
 	t.Helper()
-	if !p.wait(10_000) {
+	if !p.wait(60_000) {
 		t.Fatal("asleep, and no producer woke it")
 	}
 	return true

@@ -478,7 +478,7 @@ func stress(t *testing.T, r *evring.Ring, producers, each int) {
 		}
 		if got += n; n == 0 {
 			mayBlock := r.Sleep()
-			readable := poll.wait(map[bool]int{true: 10_000, false: 0}[mayBlock])
+			readable := poll.wait(map[bool]int{true: 60_000, false: 0}[mayBlock])
 			if mayBlock && !readable {
 				t.Fatalf("after %d events and %v: asleep, and no producer woke it", got, time.Since(start))
 			}
