@@ -20,8 +20,8 @@ type Config struct {
 	// package pipe, and Close closes that pool. Close leaves a given pool open.
 	Pipes *pipe.Pool
 
-	// IdleTimeout ends a session when for this time no byte has moved in either direction, and no sent byte was
-	// acknowledged; see [Limits.IdleTimeout]. 0 means never.
+	// IdleTimeout ends a session when for this time no byte has moved, and no sent byte was acknowledged, in either
+	// direction; see [Limits.IdleTimeout]. 0 means never.
 	IdleTimeout time.Duration
 	// HalfCloseTimeout replaces IdleTimeout once one direction has ended; see [Limits.HalfCloseTimeout].
 	HalfCloseTimeout time.Duration

@@ -79,7 +79,7 @@ func forwardAll(stop context.Context, l net.Listener, target string) error {
 	patience := time.AfterFunc(30*time.Second, func() { r.Close() }) // resets the sessions that are left
 	sessions.Wait()
 	if !patience.Stop() {
-		return errors.New("sessions were reset at the end")
+		return errors.New("not all sessions ended in time")
 	}
 	return r.Close()
 }

@@ -70,9 +70,9 @@ type Flow struct {
 	// Lost is how many bytes came from the source and did not reach the destination. If the session did not end
 	// by end of file, these are the bytes that the session held and those in the source's receive queue. If
 	// the destination is reset or does not answer, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost
-	// too, although they were already counted as moved; it may have taken the last of them. If it has reset the
-	// connection, they are if it had ended before; otherwise only bytes that were never sent. Of rewritten bytes
-	// no more are lost than came.
+	// too, although they were already counted as moved; it may have taken the last of them. If the destination
+	// itself resets the connection, unacknowledged bytes count if it had ended its side before; otherwise only
+	// bytes that were never sent count. Of rewritten bytes at most as many count as came.
 	Lost int64
 	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
 	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut. It is

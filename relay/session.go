@@ -150,8 +150,8 @@ func (s *Session) Limit(l *Limits) {
 }
 
 // Run joins the two connections until both directions have ended or something cuts the session: ctx, a timeout,
-// a reset, an error. It owns both connections and has closed them when it returns. A side gets a clean end only
-// if the other side's end of file was seen; otherwise it is reset. The error is nil if both directions ended by
+// a reset, an error. It owns both connections and has closed them when it returns. A side gets a clean end if
+// the other side's end of file was seen, and in one case of IdleTimeout (see [Session]); otherwise it is reset. The error is nil if both directions ended by
 // end of file. Otherwise it wraps the cause: the *net.OpError of the operation that failed, [context.Cause], or
 // os.ErrDeadlineExceeded for a timeout; the result's Reason says the same in one word. A second Run returns
 // [ErrRan].

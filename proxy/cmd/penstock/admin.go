@@ -787,7 +787,7 @@ func (e *notRunningError) text(does string) string {
 	text := "no process runs " + display.Text(e.path)
 	text += when(e.missing, ": there is no such file")
 	for _, p := range e.others {
-		text += ". A" + p.text(does)
+		text += ". Another" + p.text(does)
 	}
 	return text
 }

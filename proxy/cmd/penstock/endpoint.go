@@ -203,7 +203,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 		fmt.Fprintf(&text, "no endpoint of %s takes clients now%s\n", display.Text(upstream), display.Text(when(done.Others != "", ": "+done.Others)))
 	}
 	if weightless && !still {
-		fmt.Fprintf(&text, "it gets no clients, because its weight is 0: penstock endpoint weight %s N changes the weight\n", of)
+		fmt.Fprintf(&text, "%s gets no clients, because its weight is 0: penstock endpoint weight %[1]s N changes the weight\n", of)
 	}
 	if done.Unkept != "" && done.From != done.To {
 		text.WriteString(unkept(done.Unkept))

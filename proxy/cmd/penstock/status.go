@@ -297,7 +297,7 @@ func (t *statusText) traces(s *admin.Traces, accepted int64) {
 }
 
 func (t *statusText) memory(a *admin.Arena) {
-	text := fmt.Sprintf("%s of %s, used %s", doctor.Size(a.Budget), cmp.Or(a.Pages, "unknown pages"), doctor.Size(a.Used))
+	text := fmt.Sprintf("buffers: %s of %s, %s in use", doctor.Size(a.Budget), cmp.Or(a.Pages, "unknown pages"), doctor.Size(a.Used))
 	text += when(a.Locked, ", locked")
 	text += when(len(a.Nodes) > 0, ", on NUMA node "+topology.NewSet(slices.Clone(a.Nodes)...).String())
 	t.row("memory", "", "", text)

@@ -113,7 +113,7 @@ pipes                                        in use 3, idle 5, made 9, reused 10
 traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
       dropped 35 (queue_full 33, refused 2), unconfirmed 5
       last failed request at 09:59:00: connection refused
-memory                                       8 MiB of plain pages, used 64 KiB, locked, on NUMA node 1
+memory                                       buffers: 8 MiB of plain pages, 64 KiB in use, locked, on NUMA node 1
       no huge pages: reserved huge pages:; no
       kept on the heap because the arena was full: 3 times
 loops                                        2, on CPU 0-1, longest turn 1.893ms (loop 1)
