@@ -172,6 +172,41 @@ func TestMetricsOfReports(t *testing.T) {
 	}
 }
 
+// TestRouted: the metrics name the upstreams to which no listener sends clients: 0 % of a split is none, until an operator gives it some.
+func TestRouted(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, fmt.Sprintf(`
+listeners:
+  - name: l
+    bind: "127.0.0.1:0"
+    upstream: other
+    mirror: {upstream: shadow}
+    routes: [{match: {port: 1}, split: [{upstream: blue, percent: 100}, {upstream: green, percent: 0}]}]
+upstreams:
+  - {name: other, endpoints: [%[1]q]}
+  - {name: shadow, endpoints: [%[1]q]}
+  - {name: blue, endpoints: [%[1]q], fallback: {upstream: last}}
+  - {name: last, endpoints: [%[1]q]}
+  - {name: green, endpoints: [%[1]q], fallback: {upstream: later}}
+  - {name: later, endpoints: [%[1]q]}`, named(t, "a")))
+	routed := func() (list []string) {
+		for _, u := range r.sampled().Upstreams {
+			if u.Routed {
+				list = append(list, u.Name)
+			}
+		}
+		return list
+	}
+	if got := fmt.Sprint(routed()); got != "[blue last other shadow]" {
+		t.Error(got)
+	}
+	must(t, r.SetSplit("l", 0, map[string]float64{"blue": 0, "green": 100}, "test"))
+	if got := fmt.Sprint(routed()); got != "[green later other shadow]" {
+		t.Error(got)
+	}
+}
+
 // TestFallbackServes: the metrics say of an upstream with a fallback whether that fallback, or the fallback's own, takes clients.
 func TestFallbackServes(t *testing.T) {
 	t.Parallel()

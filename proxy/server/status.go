@@ -73,7 +73,38 @@ func (s *Server) sample(m *metrics.Sample, detail bool) {
 		for _, name := range slices.Sorted(maps.Keys(s.upstreams)) {
 			r.upstream(s.upstreams[name], m)
 		}
+		routed := s.routed()
+		for i := range m.Upstreams {
+			m.Upstreams[i].Routed = routed[m.Upstreams[i].Name]
+		}
 	})
+}
+
+// routed returns the upstreams that get clients of listeners, or copies of their bytes, or would get them as a fallback.
+func (r *registry) routed() map[string]bool {
+	all := make(map[string]bool)
+	add := func(name string) {
+		for u := r.upstreams[name]; u != nil && !all[name]; u = r.upstreams[name] {
+			if all[name] = true; u.cfg.Fallback == nil {
+				return
+			}
+			name = u.cfg.Fallback.Upstream
+		}
+	}
+	for _, l := range r.listeners {
+		for _, name := range slices.Concat([]string{l.cfg.Upstream}, l.cfg.Mirrors(), l.cfg.FilteredTo()) {
+			add(name)
+		}
+		for i := range l.cfg.Routes {
+			add(l.cfg.Routes[i].Upstream)
+			for j, share := range l.cfg.Routes[i].Split {
+				if l.shares[i].now[j] > 0 {
+					add(share.Upstream)
+				}
+			}
+		}
+	}
+	return all
 }
 
 func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bool) {

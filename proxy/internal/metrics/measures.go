@@ -436,6 +436,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.bool("", *u.FallbackServes)
 		}
 	}},
+	{gauge("penstock_upstream_routed", "0 if no listener sends clients to the upstream: splits give it 0 %, and it is no mirror or fallback of others.", "upstream"), func(e *encoder, u *Upstream) { e.bool("", u.Routed) }},
 	{gauge("penstock_upstream_breaker_state", "1 for the circuit breaker's state: closed, open or half-open.", "upstream", "state"), func(e *encoder, u *Upstream) {
 		if u.Breaker == "" {
 			return

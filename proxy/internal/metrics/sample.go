@@ -168,6 +168,7 @@ type Upstream struct {
 	States  map[admin.State]int64  // number of endpoints
 	// FallbackServes says that the fallback, or its own fallback, takes clients; nil: there is no fallback upstream.
 	FallbackServes *bool
+	Routed         bool // a listener sends clients or copies to it, or to an upstream with this fallback
 }
 
 // An Endpoint is the status of an endpoint, with counters that the status does not have.
