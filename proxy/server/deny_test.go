@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -30,22 +32,27 @@ listeners:
   - {name: room, bind: "127.0.0.1:0", upstream: u}
   - {name: data, bind: "127.0.0.1:0", upstream: v, connect: on_data}
   - {name: header, bind: "127.0.0.1:0", upstream: v, accept_proxy: {from: [127.0.0.0/8]}}
+  - {name: tls, bind: "127.0.0.1:0", upstream: v, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
 upstreams:
   - {name: u, endpoints: [{address: %q, connections: 1}], queue: {timeout: 1m}}
   - {name: v, endpoints: [%[1]q]}`, a)
-	r := start(t, text)
+	cert, key := certificate.New(t, "front.test")
+	r := start(t, text, "c.pem", cert, "k.pem", key)
 	dial := func(listener, ip string) net.Conn { return dialFrom(t, ip, r.At(listener)) }
 	session := dial("room", "127.0.0.9")
 	line(t, session)
 	waits, other := dial("room", "127.0.0.9"), dial("room", "127.0.0.8")
 	data, proxied, honest := dial("data", "127.0.0.9"), dial("header", "127.0.0.8"), dial("header", "127.0.0.8")
-	r.Until("all clients are accepted", func() bool { return r.Status().Connections.Active == 6 })
+	shakes := dial("tls", "127.0.0.9")
+	r.Until("all clients are accepted", func() bool { return r.Status().Connections.Active == 7 })
 	must(t, second(r.Deny("127.0.0.9", "", time.Hour, "uid=7")))
 	echoes(t, session, "still here")
 	_, _ = io.WriteString(data, "x")
 	_, _ = io.WriteString(proxied, "PROXY TCP4 127.0.0.9 127.0.0.1 1 1\r\n")
 	_, _ = io.WriteString(honest, "PROXY TCP4 127.0.0.7 127.0.0.1 1 1\r\n")
 	line(t, honest)
+	_ = tls.Client(shakes, &tls.Config{InsecureSkipVerify: true}).Handshake()
+	r.Until("the refusal is counted", func() bool { return r.Refused("tls", "denied") == 1 })
 	session.Close() // this makes room
 	for name, c := range map[string]net.Conn{"room": waits, "data": data, "header": proxied} {
 		isReset(t, c)
@@ -61,6 +68,9 @@ upstreams:
 		}
 	}
 	r.Until("they are counted", func() bool { return r.Refused("data", "denied") == 3 })
+	if by := r.Summary().RefusedBy; len(by) != 1 || by["denied"] != 6 {
+		t.Errorf("the summary has %v", by)
+	}
 	must(t, r.Undeny("127.0.0.9", "", "uid=7"))
 	again := dial("data", "127.0.0.9")
 	_, _ = io.WriteString(again, "x")

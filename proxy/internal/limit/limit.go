@@ -8,13 +8,14 @@ package limit
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/penstock/penstock/proxy/internal/source"
 )
 
 // ErrDenied means that the source is on the deny list, or that there is an allow list without it.
-var ErrDenied = errors.New("the source is not allowed")
+var ErrDenied = fmt.Errorf("%w by the configuration", source.ErrDenied)
 
 // An Access holds the rules for sources. The zero value allows every client with a known source.
 type Access struct {
@@ -37,7 +38,7 @@ func (a *Access) Check(src source.Source) error {
 }
 
 // ErrDeniedNow means that an operator denied the source, at run time and not in the configuration.
-var ErrDeniedNow = errors.New("the source is denied by an operator")
+var ErrDeniedNow = fmt.Errorf("%w by an operator", source.ErrDenied)
 
 // A Denial denies sources, at one listener or at all listeners.
 type Denial struct {

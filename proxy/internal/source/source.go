@@ -16,6 +16,9 @@ import (
 // refused.
 var ErrUnknown = errors.New("the client's source is not known")
 
+// ErrDenied is the error of a client that may not connect because of its source.
+var ErrDenied = errors.New("the source is denied")
+
 // A Source is where a client comes from: an address of TCP, or a unix socket, on which it
 // has the credentials of the process that has connected. The zero value is neither: it is
 // not known. It is comparable.

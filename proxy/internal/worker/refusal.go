@@ -61,12 +61,14 @@ const (
 	RefusedMemory
 	// RefusedSecondHello: its session ended with [ErrSecondHello].
 	RefusedSecondHello
+	// RefusedDenied: its source is denied, see [source.ErrDenied].
+	RefusedDenied
 
 	refusals // the number of Refusals
 )
 
 var refusalNames = [refusals]string{
-	"upstream", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory", "second_hello",
+	"upstream", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory", "second_hello", "denied",
 }
 
 // String returns the name of a Refusal in a summary.
@@ -98,6 +100,8 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 		return RefusedSecondHello
 	case cause == source.ErrUnknown:
 		return RefusedNoSource
+	case errors.Is(cause, source.ErrDenied):
+		return RefusedDenied
 	case searching && errors.Is(cause, ErrFiltered):
 		return RefusedByFilter
 	case searching && errors.Is(cause, ErrFilterFailed):
@@ -121,8 +125,11 @@ func refusalOf(p phase, searching bool, cause error) Refusal {
 
 // refusedOffLoop returns the Refusal of a client on no loop.
 func refusedOffLoop(cause error) Refusal {
-	if errors.Is(cause, ErrCancelOverload) {
+	switch {
+	case errors.Is(cause, ErrCancelOverload):
 		return RefusedCancelBusy
+	case errors.Is(cause, source.ErrDenied):
+		return RefusedDenied
 	}
 	return RefusedOffLoop
 }
