@@ -217,9 +217,9 @@ func TestProblems(t *testing.T) {
 		},
 		"no discovered endpoint": {
 			shop(func(u *Upstream) {
-				u.Outage, u.Endpoints, u.Discovery = out, nil, &Discovery{Kind: "dns", From: "A db.example"}
+				u.Outage, u.Endpoints, u.Discovery = out, nil, &Discovery{Kind: "dns", From: "A db.example", Denied: "NXDOMAIN"}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: dns A db.example has none. 200 clients were refused"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: dns A db.example has none (NXDOMAIN). 200 clients were refused"},
 		},
 		"none that can be connected to": {
 			shop(func(u *Upstream) {

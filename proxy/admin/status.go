@@ -499,7 +499,8 @@ type Discovery struct {
 	// attempt succeeds, the endpoints of an earlier attempt stay.
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
-	Stale    bool   `json:"stale,omitempty"` // the endpoints are older than their source allows
+	Denied   string `json:"denied,omitempty"` // why DNS has no endpoints, such as NXDOMAIN; left out if it has some
+	Stale    bool   `json:"stale,omitempty"`  // the endpoints are older than their source allows
 	// LeftOut counts endpoints that were found but not used, because they lead back into this process or are a unix socket
 	// of another user than their file. LeftOutCause is the reason of the first one.
 	LeftOut      int    `json:"left_out,omitempty"`

@@ -59,8 +59,12 @@ func pause(ctx context.Context, c Clock, d time.Duration) bool {
 func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 	before := d.Status()
 	now := d.cfg.Clock.Now()
+	denied := ""
+	if err == nil && endpoints == 0 {
+		denied = d.denied()
+	}
 	d.note(func(s *Status) {
-		s.Next, s.Endpoints, s.Err = next, endpoints, err
+		s.Next, s.Endpoints, s.Err, s.Denied = next, endpoints, err, denied
 		if changed {
 			s.Changed = now
 		}
@@ -84,7 +88,7 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 		}
 		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "error", err)
 	case err == nil && endpoints == 0 && (changed || before.Err != nil):
-		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "cause", d.denied())
+		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "cause", denied)
 	case err == nil && changed && before.Endpoints == 0 && !before.Changed.IsZero():
 		d.cfg.Log.Info("DNS has endpoints for the name again", "name", before.From, "endpoints", endpoints)
 	case err == nil && partial(before.Err):
@@ -94,10 +98,17 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 	}
 }
 
+// denied says why there are no endpoints: the denial of the name or, with its name, of the first target of its SRV records.
 func (d *DNS) denied() string {
 	for _, q := range ask(d.qtypes, dns.CanonicalName(d.cfg.Name)) {
-		if a := d.memory[q]; a != nil && a.denied != "" {
+		a := d.memory[q]
+		if a.denied != "" {
 			return a.denied
+		}
+		for _, target := range targetsOf(a.services) {
+			if of := d.memory[target]; of != nil && of.denied != "" {
+				return strings.TrimSuffix(target.name, ".") + ": " + of.denied
+			}
 		}
 	}
 	return noService

@@ -33,7 +33,7 @@ func TestDenialsAreHeldForATime(t *testing.T) {
 	r.silence()
 	r.pause(20 * time.Second) // the name has been denied for 30 s
 	equal(t, r.told(), "")
-	if status := r.source.Status(); status.Err != nil || status.Stale || status.Endpoints != 0 {
+	if status := r.source.Status(); status.Err != nil || status.Stale || status.Endpoints != 0 || status.Denied != "NXDOMAIN" {
 		t.Errorf("status %+v", status)
 	}
 	r.pause(20 * time.Second)
@@ -143,6 +143,7 @@ func TestDenialIsAWarning(t *testing.T) {
 	r.again()
 	equal(t, r.told(), "10.0.0.2:5432*1")
 	equal(t, r.logged(`level=INFO msg="DNS has endpoints for the name again"`), 1)
+	equal(t, r.source.Status().Denied, "")
 }
 
 // A name that has never had endpoints is logged as a warning, too.

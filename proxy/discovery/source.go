@@ -84,6 +84,8 @@ type Status struct {
 	Err error
 	// Failures counts the attempts that failed since Confirmed.
 	Failures int
+	// Denied is why DNS has no endpoints, such as "NXDOMAIN". It is "" if there are some, or if Err is set.
+	Denied string
 	// Stale means that the endpoints are older than their origin allows.
 	Stale bool
 }

@@ -120,6 +120,26 @@ upstreams:
 	r.Until("a bad file is noticed", func() bool { d := of(1); return d.Error != "" && d.Endpoints == 1 && d.Failures > 0 })
 }
 
+// TestDeniedNames: if DNS denies a name, or the target of an SRV record, status and log of the upstream say so.
+func TestDeniedNames(t *testing.T) {
+	t.Parallel()
+
+	z := new(zone)
+	z.set("_db._tcp.test. 1 IN SRV 1 1 80 one.test.")
+	r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: target}, {name: m, bind: "127.0.0.1:0", upstream: name}]
+upstreams:
+  - {name: name, discover: {dns: {name: db.test, type: A, port: 80, servers: [%[1]q]}}}
+  - {name: target, discover: {dns: {name: _db._tcp.test, servers: [%[1]q]}}}`, z.serve(t)))
+	for i, want := range []string{"NODATA", "one.test: NODATA"} {
+		if d := r.Status().Upstreams[i].Discovery; d.Denied != want {
+			t.Errorf("%+v", d)
+		}
+	}
+	r.Logs(`msg="an upstream has no usable endpoint"`, `cause="dns A db.test: NODATA"`)
+	r.Logs(`msg="an upstream has no usable endpoint"`, `cause="dns SRV _db._tcp.test: one.test: NODATA"`)
+}
+
 // TestNoEndpointsAreAWarning: an empty source is logged as a warning that says how clients are
 // handled.
 func TestNoEndpointsAreAWarning(t *testing.T) {

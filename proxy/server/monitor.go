@@ -116,6 +116,11 @@ func onlyFailingHaveRoom(set *lb.Set) bool {
 func (w *watcher) whyUnusable(key any) string {
 	u := w.upstreams[key.(*router.Upstream).Name()]
 	if u == nil || len(u.order) == 0 {
+		if u != nil && u.source != nil {
+			if st := u.source.Status(); st.Denied != "" {
+				return st.Kind + " " + st.From + ": " + st.Denied
+			}
+		}
 		return "there are none"
 	}
 	r := w.read()

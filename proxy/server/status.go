@@ -731,7 +731,7 @@ func discoveryStatus(status discovery.Status) *admin.Discovery {
 	}
 	return &admin.Discovery{
 		Kind: status.Kind, From: status.From, Endpoints: status.Endpoints, Changed: status.Changed, Confirmed: status.Confirmed,
-		Next: status.Next, Error: cause, Failures: status.Failures, Stale: status.Stale,
+		Next: status.Next, Error: cause, Failures: status.Failures, Denied: status.Denied, Stale: status.Stale,
 	}
 }
 

@@ -532,7 +532,7 @@ func (t *statusText) discovery(d *admin.Discovery) {
 		return
 	}
 	if d.Error == "" {
-		t.note("%s from %s %s", count(d.Endpoints, "endpoint"), d.Kind, d.From)
+		t.note("%s from %s %s%s", count(d.Endpoints, "endpoint"), d.Kind, d.From, when(d.Denied != "", ": "+d.Denied))
 		return
 	}
 	last := "no answer has succeeded yet"
