@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -84,6 +85,7 @@ type DNS struct {
 	cfg     DNSConfig
 	qtypes  []uint16
 	servers servers
+	asked   atomic.Int64 // questions of the lookup under way
 
 	// The fields below belong to the goroutine of Watch.
 	memory memory

@@ -142,6 +142,32 @@ func TestServiceDeniedThenFailing(t *testing.T) {
 	equal(t, r.source.Status().Endpoints, 2)
 }
 
+// TestQuestionsPerSecond: many targets whose records live for no time do not make many questions a second.
+func TestQuestionsPerSecond(t *testing.T) {
+	const n = 1000
+	s := newServer(t)
+	var targets []string
+	for i := range n {
+		targets = append(targets, fmt.Sprintf("0 SRV 10 1 5432 t%d.example.", i))
+		s.set(fmt.Sprintf("A t%d.example.", i), fmt.Sprintf("0 A 10.0.%d.%d", i/256, i%256))
+	}
+	s.set(srv, targets...)
+	r := lookups(t, services(s))
+	took := time.Duration(0)
+	for took < 30*time.Second {
+		took += r.again()
+	}
+	asked := 0
+	s.be(func(s *nameServer) {
+		for _, n := range s.asked {
+			asked += n
+		}
+	})
+	if most := int(took/time.Second)*500 + 2*n + 1; asked > most || asked < most/3 {
+		t.Errorf("%d questions in %v", asked, took)
+	}
+}
+
 // TestSilentServersEndALookup: if servers are silent, not every one of many questions waits for them.
 func TestSilentServersEndALookup(t *testing.T) {
 	s := newServer(t)
