@@ -184,11 +184,11 @@ const (
 	anybody role = iota
 	reads
 	changes
-	succeeds // a successor may do this: a client that may change or, over TCP, that has the only token
+	succeeds // a successor may do this: a client that may change or, over TCP, that has the only token (a successor has no other one)
 )
 
 func (r role) String() string {
-	return [...]string{"anybody", "reads", "changes", "changes, or a successor"}[r]
+	return [...]string{"anybody", "reads", "changes", "changes, or reads with the read_token of a process without change_token and client_ca"}[r]
 }
 
 // A caller is the client of a request.

@@ -310,6 +310,33 @@ func TestHandover(t *testing.T) {
 	}
 }
 
+// TestLeaveForAReader: the read token makes a process leave its address only while the process drains, and takes no other
+// credentials that a successor could show. The document says so.
+func TestLeaveForAReader(t *testing.T) {
+	for _, x := range []struct {
+		change string
+		drains bool
+		want   int
+	}{{changeToken, true, http.StatusForbidden}, {"", false, http.StatusConflict}, {"", true, http.StatusOK}} {
+		r := newRigWith(t, admin.Access{Bind: "127.0.0.1:0", ReadToken: readToken, ChangeToken: x.change})
+		r.balancer.drain(x.drains)
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.Addr()+"/v1/leave", nil)
+		must(t, err)
+		q.Header = http.Header{"Authorization": {"Bearer " + readToken}, "Penstock-Admin": {"1"}}
+		answer, err := http.DefaultClient.Do(q)
+		must(t, err)
+		answer.Body.Close()
+		if answer.StatusCode != x.want {
+			t.Errorf("%+v: %d", x, answer.StatusCode)
+		}
+	}
+	page, err := os.ReadFile("../../docs/openapi.json")
+	must(t, err)
+	if !strings.Contains(string(page), "Role: changes, or reads with the read_token of a process without change_token and client_ca.") {
+		t.Error("docs/openapi.json does not say who may ask for /v1/leave")
+	}
+}
+
 // TestRolesOfUsers: over a unix socket the user and the groups of a process decide, whatever the mode of the
 // path is.
 func TestRolesOfUsers(t *testing.T) {
