@@ -323,8 +323,8 @@ func ownCredentials(a *config.Admin) *admin.Credentials {
 // noteName returns the name of the note for a configuration.
 func noteName(path string) string { return strings.TrimSuffix(socketName(path), ".sock") + ".admin" }
 
-// writeNote writes the address of this process to its note; "" removes the note. Without a private directory it does
-// nothing.
+// writeNote writes the address of this process to its note; "" removes the note. It also removes notes of processes that
+// were killed. Without a private directory it does nothing.
 func writeNote(env config.Env, path, address string) error {
 	dir, err := privateDirectory(env, serviceDirectory)
 	if errors.Is(err, errNoDirectory) {
@@ -333,6 +333,7 @@ func writeNote(env config.Env, path, address string) error {
 	if err != nil {
 		return err
 	}
+	removeDead(dir)
 	name := filepath.Join(dir, noteName(path))
 	if socket, unix := strings.CutPrefix(address, "unix:"); unix {
 		address = "unix:" + absolute(socket)
@@ -344,6 +345,20 @@ func writeNote(env config.Env, path, address string) error {
 		return nil
 	}
 	return os.Remove(name)
+}
+
+// removeDead removes notes of this user's processes that have ended and answer nowhere: a process in another PID namespace
+// only seems to have ended.
+func removeDead(dir string) {
+	for _, note := range matching(dir, "*-????????.admin") {
+		at, pid := readNote(note)
+		if pid == 0 || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || answers(at) {
+			continue
+		}
+		if info, err := os.Lstat(note); err == nil && own(info) {
+			_ = os.Remove(note)
+		}
+	}
 }
 
 // readNote returns the address and the process in a note, or "" without a note.

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -179,6 +181,43 @@ func TestDoctorRunningLane(t *testing.T) {
 		}
 		if there && (got.State == doctor.OK) != (len(got.Mend) == 0) {
 			t.Errorf("%s: what mends it is %q", name, got.Mend)
+		}
+	}
+}
+
+// TestNotesOfTheKilled: a process that starts removes the notes of processes of its user that were killed. It keeps the notes of
+// others, of processes that run, and of processes that answer: they may run in another PID namespace.
+func TestNotesOfTheKilled(t *testing.T) {
+	t.Parallel()
+
+	runtime := t.TempDir()
+	dir := filepath.Join(runtime, "penstock")
+	must(t, os.Mkdir(dir, 0o700))
+	const killed = 1 << 22 // beyond the largest number of a process
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	must(t, err)
+	defer l.Close()
+	note := func(name, address string, pid int) string {
+		name = filepath.Join(dir, name+"-00000000.admin")
+		must(t, os.WriteFile(name, fmt.Appendf(nil, "%s\n%d\n", address, pid), 0o644))
+		return name
+	}
+	gone := "unix:" + filepath.Join(dir, "gone")
+	dead, kept := note("dead", gone, killed), []string{note("runs", gone, os.Getpid()), note("answers", "unix:"+l.Addr().String(), killed)}
+	if os.Geteuid() == 0 {
+		kept = append(kept, note("other", gone, killed))
+		must(t, os.Chown(kept[2], 12345, 12345))
+	}
+	env := func(name string) (string, bool) {
+		return map[string]string{"XDG_RUNTIME_DIR": runtime}[name], name == "XDG_RUNTIME_DIR"
+	}
+	must(t, writeNote(env, "/etc/penstock.yaml", ""))
+	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the note of the killed process: %v", err)
+	}
+	for _, name := range kept {
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
 		}
 	}
 }
