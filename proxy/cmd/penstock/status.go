@@ -570,7 +570,10 @@ func unanswered(e *admin.Endpoint) string {
 	if e.Unanswered == 0 {
 		return ""
 	}
-	longest := (time.Duration(e.UnansweredMs) * time.Millisecond).Round(100 * time.Millisecond)
+	longest := time.Duration(max(e.UnansweredMs, 1)) * time.Millisecond
+	if longest >= time.Second {
+		longest = longest.Round(100 * time.Millisecond)
+	}
 	return fmt.Sprintf(", unanswered %d (for up to %v)", e.Unanswered, longest)
 }
 

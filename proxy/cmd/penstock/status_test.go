@@ -91,6 +91,17 @@ func TestStatusSaysItOnce(t *testing.T) {
 	}
 }
 
+// TestUnansweredForATime: the longest wait is never shown as no time.
+func TestUnansweredForATime(t *testing.T) {
+	t.Parallel()
+
+	for ms, want := range map[int64]string{0: "1ms", 24: "24ms", 1049: "1s", 4213: "4.2s"} {
+		if got := unanswered(&admin.Endpoint{Unanswered: 2, UnansweredMs: ms}); got != ", unanswered 2 (for up to "+want+")" {
+			t.Errorf("%d ms: %s", ms, got)
+		}
+	}
+}
+
 // TestStatusForPeople checks the text of a status, and that a long cause widens no column.
 func TestStatusForPeople(t *testing.T) {
 	t.Parallel()

@@ -542,7 +542,7 @@ func stateCause(ep *admin.Endpoint) string {
 	case ep.BreakerWhy != "":
 		return "breaker: " + ep.BreakerWhy
 	case ep.Unanswered > 0:
-		return fmt.Sprintf("%s for an answer, for up to %v", display.Plural(int64(ep.Unanswered), "client waits", "clients wait"), short(time.Duration(ep.UnansweredMs)*time.Millisecond))
+		return fmt.Sprintf("%s for an answer, for up to %v", display.Plural(int64(ep.Unanswered), "client waits", "clients wait"), short(time.Duration(max(ep.UnansweredMs, 1))*time.Millisecond))
 	case ep.LastFailure != nil && !ep.LastFailure.Over:
 		return ep.LastFailure.Cause
 	}
