@@ -169,8 +169,8 @@ type Denials struct {
 // ListenerDenials describes the denials in force at a listener. Clients and Refused count since the latest denial was
 // made, but at most for about a minute.
 type ListenerDenials struct {
-	Count   int    `json:"count"` // all of its
-	Latest  Denial `json:"latest"`
+	Count   int    `json:"count"`         // all of its
+	Latest  Denial `json:"latest"`        // if all clients are denied, the latest denial of all
 	All     bool   `json:"all,omitempty"` // the denials cover every client
 	Clients int64  `json:"clients"`       // that have come
 	Refused int64  `json:"refused"`       // by the denials

@@ -233,12 +233,15 @@ func (d *denials) status() *admin.Denials {
 
 type denialSum struct {
 	count  int
-	latest admin.Denial
-	all    bool // every client is denied
+	latest admin.Denial // of every client, if one is
+	all    bool         // every client is denied
 }
 
 func (d *denialSum) add(one *denial) {
-	d.count, d.latest, d.all = d.count+1, one.Denial, d.all || one.rule == source.All()
+	d.count++
+	if all := one.rule == source.All(); all || !d.all {
+		d.latest, d.all = one.Denial, all
+	}
 }
 
 func (d *denials) sumUp() {

@@ -229,6 +229,17 @@ func TestDenialsInStatus(t *testing.T) {
 	if d := r.denies("api"); d.Count != 2 || !d.All || d.Latest.Source != "all" || d.Clients != 0 {
 		t.Errorf("%+v", d)
 	}
+	deny("10.0.0.9", "api")
+	if d := r.denies("api"); d.Count != 3 || !d.All || d.Latest.Source != "all" {
+		t.Errorf("after another denial: %+v", d)
+	}
+	deny("all", "")
+	deny("10.0.0.9", "api") // again
+	if d := r.denies("api"); d.Latest.Source != "all" || d.Latest.Listener != "" {
+		t.Errorf("with all at every listener: %+v", d)
+	}
+	must(t, r.Undeny("all", "", "uid=7"))
+	must(t, r.Undeny("10.0.0.9", "api", "uid=7"))
 	for i := range 9 {
 		deny(fmt.Sprintf("10.0.0.%d", i), "web")
 	}

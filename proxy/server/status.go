@@ -652,7 +652,7 @@ func (r *reader) listenerDenials(name string, l *router.ListenerState) *admin.Li
 		return nil
 	}
 	st := &admin.ListenerDenials{Count: everywhere.count + here.count, Latest: here.latest, All: everywhere.all || here.all}
-	if here.count == 0 || everywhere.latest.Since.After(here.latest.Since) {
+	if here.count == 0 || everywhere.all && !here.all || everywhere.all == here.all && everywhere.latest.Since.After(here.latest.Since) {
 		st.Latest = everywhere.latest
 	}
 	now, at, before := r.now(), arrivalsAt(l), r.denials.before[l]
