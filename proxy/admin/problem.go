@@ -177,11 +177,14 @@ func (f *finder) process(s *Status) {
 func (f *finder) file(s *Status) {
 	var of Problem
 	if s.State != Draining {
-		if r := s.ReloadRefused; r != nil {
+		r := s.ReloadRefused
+		still := r != nil && r.Error == s.FileProblem
+		if r != nil {
 			of := Problem{Since: r.At}
-			f.add(of, Warning, "reload_refused", "the reload at %s, by %s, was refused, and nothing was changed: %s", f.clock(r.At), r.By, r.Error)
+			f.add(of, Warning, "reload_refused", "the reload at %s, by %s, was refused, and nothing was changed%s: %s",
+				f.clock(r.At), r.By, when(still, "; the next start or reload will fail, too"), r.Error)
 		}
-		if s.FileProblem != "" {
+		if s.FileProblem != "" && !still {
 			f.add(of, Warning, "file_unusable", "the next start or reload will fail: %s", s.FileProblem)
 		}
 	}

@@ -62,6 +62,17 @@ func TestProblems(t *testing.T) {
 			Status{State: Serving, ReloadRefused: &RefusedReload{At: now, By: "SIGHUP", Error: "no room"}},
 			[]string{"warning reload_refused the reload at 10:00:00, by SIGHUP, was refused, and nothing was changed: no room"},
 		},
+		"a reload was refused, and the next one will be": {
+			Status{State: Serving, ReloadRefused: &RefusedReload{At: now, By: "SIGHUP", Error: "p.yaml has 2 problems"}, FileProblem: "p.yaml has 2 problems"},
+			[]string{"warning reload_refused the reload at 10:00:00, by SIGHUP, was refused, and nothing was changed; the next start or reload will fail, too: p.yaml has 2 problems"},
+		},
+		"a reload was refused for another reason": {
+			Status{State: Serving, ReloadRefused: &RefusedReload{At: now, By: "SIGHUP", Error: "no room"}, FileProblem: "p.yaml has 2 problems"},
+			[]string{
+				"warning reload_refused the reload at 10:00:00, by SIGHUP, was refused, and nothing was changed: no room",
+				"warning file_unusable the next start or reload will fail: p.yaml has 2 problems",
+			},
+		},
 		"the file cannot be used": {
 			Status{State: Serving, FileProblem: "p.yaml has 2 problems"},
 			[]string{"warning file_unusable the next start or reload will fail: p.yaml has 2 problems"},
