@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -214,7 +215,8 @@ type Env struct {
 	Getenv func(string) string
 	lookup func(string) (string, bool) // distinguishes empty from unset; if nil, getenv is used
 
-	// Stops delivers the signals that stop the program.
+	// Stops delivers the signals that make the program stop accepting and drain, SIGHUP too unless the process ignored it at
+	// its start. The second one ends the program at once.
 	Stops <-chan os.Signal
 
 	// Reloads starts the delivery of SIGHUP, even if the process ignored it at its start: then it is sent on purpose.
@@ -233,9 +235,25 @@ func ProcessEnv(name string) (e *Env, release func()) {
 	// Room for a second signal while the first is handled: a signal that finds the channel
 	// full is dropped.
 	stops, reloads, reopens := make(chan os.Signal, 2), make(chan os.Signal, 1), make(chan os.Signal, 1)
+	hangups, reloading := make(chan os.Signal, 1), new(atomic.Bool)
 	survive()
 	signal.Notify(reopens, syscall.SIGUSR1)
-	signal.Notify(stops, stopSignals()...)
+	signal.Notify(stops, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // else see nohup(1)
+		signal.Notify(hangups, syscall.SIGHUP)
+	}
+	go func() { // SIGHUP always has this one receiver: between two it would end the process
+		for s := range hangups {
+			to := stops // for a closed terminal
+			if reloading.Load() {
+				to = reloads
+			}
+			select {
+			case to <- s:
+			default:
+			}
+		}
+	}()
 	e = &Env{
 		name:   name,
 		Args:   os.Args[1:],
@@ -247,13 +265,14 @@ func ProcessEnv(name string) (e *Env, release func()) {
 		Self: os.Getpid(),
 	}
 	e.Reloads = func() <-chan os.Signal {
-		signal.Reset(syscall.SIGHUP)
-		signal.Notify(reloads, syscall.SIGHUP)
+		reloading.Store(true)
+		signal.Notify(hangups, syscall.SIGHUP)
 		return reloads
 	}
 	return e, func() {
 		signal.Stop(stops)
-		signal.Stop(reloads)
+		signal.Stop(hangups)
+		close(hangups)
 	}
 }
 
@@ -271,16 +290,6 @@ func (e *Env) Environment() func(name string) (value string, set bool) {
 		value := e.Getenv(name)
 		return value, value != ""
 	}
-}
-
-// stopSignals are the signals that make the program stop accepting and drain. The second one ends the program at once.
-// SIGHUP is one of them, for a closed terminal, unless the process ignored it at its start: see nohup(1).
-func stopSignals() []os.Signal {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
-	}
-	return signals
 }
 
 // survive keeps two signals from ending the program. SIGPIPE comes when the reader of standard output or error is gone:

@@ -1,0 +1,58 @@
+package cli_test
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/proxy/cli"
+)
+
+// TestHangups: SIGHUP stops the program until it wants reloads, and at no moment in between does it end the process.
+func TestHangups(t *testing.T) {
+	hangup := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+			t.Error(err)
+		}
+	}
+	got := func(what string, from <-chan os.Signal) {
+		t.Helper()
+		select {
+		case <-from:
+		case <-time.After(condition.Patience):
+			t.Fatal(what)
+		}
+	}
+	guard := make(chan os.Signal, 1) // when a program ends, SIGHUP would end the test
+	signal.Notify(guard, syscall.SIGHUP)
+	defer signal.Stop(guard)
+	for range 100 {
+		e, release := cli.ProcessEnv("penstock")
+		hangup()
+		got("SIGHUP does not stop the program", e.Stops)
+		began, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for n := 0; ; n++ {
+				select {
+				case <-end:
+					return
+				default:
+					hangup()
+				}
+				if n == 10 {
+					close(began)
+				}
+			}
+		}()
+		<-began
+		reloads := e.Reloads()
+		got("SIGHUP does not reload", reloads)
+		close(end)
+		<-ended
+		release()
+	}
+}
