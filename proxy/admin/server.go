@@ -164,6 +164,9 @@ func (s *Server) take(conn net.Conn, release func()) {
 // Addr returns the server's address with the port that the kernel chose, or "" if the server does not listen.
 func (s *Server) Addr() string { return s.place.Addr() }
 
+// Gone reports whether the path of the server's socket was removed or replaced.
+func (s *Server) Gone() bool { return s.place.Gone() }
+
 // Leave stops listening for good, whatever is committed later, so that another process can listen. Connected clients
 // still get their response. Streams of events end.
 func (s *Server) Leave() {

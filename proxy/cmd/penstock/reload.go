@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +18,6 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/display"
-	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/internal/scrape"
 	"github.com/penstock/penstock/proxy/rollback"
@@ -387,18 +384,18 @@ func (r *daemon) prepareAdmin(ctx context.Context, cfg *config.Config) (*admin.M
 	return r.admin.Prepare(ctx, admin.Access{})
 }
 
-// remakeAdmin makes a removed admin socket again after a refused reload: without it an operator could not ask the process.
+// remakeAdmin makes an admin socket that was removed or replaced again after a refused reload: without it an operator could
+// not ask the process.
 func (r *daemon) remakeAdmin(ctx context.Context) {
-	at := r.admin.Addr()
-	path, unix := strings.CutPrefix(at, "unix:")
-	if _, err := file.Stat(path); !unix || !errors.Is(err, fs.ErrNotExist) {
+	if !r.admin.Gone() {
 		return
 	}
+	at := r.admin.Addr()
 	inForce, _ := r.keeper.Current()
 	move, err := r.prepareAdmin(ctx, inForce)
 	switch {
 	case err != nil:
-		r.log.Warn("the admin socket was removed, and cannot be created again", "address", at, "error", err)
+		r.log.Warn("the admin socket was removed or replaced, and cannot be created again", "address", at, "error", err)
 	case r.admin.Addr() != at: // a rollback has moved it meanwhile
 		_ = move.Abort()
 	default:

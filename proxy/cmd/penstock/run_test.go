@@ -20,8 +20,8 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 )
 
-// TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged. A removed
-// admin socket is made again nevertheless.
+// TestHangupReloads: SIGHUP reloads. An invalid configuration changes nothing, and is logged. An
+// admin socket that was removed or replaced is made again nevertheless.
 func TestHangupReloads(t *testing.T) {
 	t.Parallel()
 
@@ -38,6 +38,14 @@ func TestHangupReloads(t *testing.T) {
 	r.says(`"level":"ERROR","msg":"configuration problem","file":"[^"]*penstock.yaml","line":2,.*surprise`)
 	r.says(`"msg":"the reload was refused, nothing was changed","by":"SIGHUP"`)
 	r.says(`"msg":"admin listens"`, 2)
+	r.has("a b")
+	must(t, os.Remove(filepath.Join(r.dir, "admin.sock")))
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(r.dir, "admin.sock")})
+	must(t, err)
+	dead.SetUnlinkOnClose(false)
+	must(t, dead.Close())
+	r.hangups <- syscall.SIGHUP
+	r.says(`"msg":"admin listens"`, 3)
 	r.has("a b")
 	r.balancer.mu.Lock()
 	r.balancer.bad = errors.New("no room")

@@ -181,6 +181,14 @@ func (s *Server) Addr() string {
 	return s.at.listen.Addr()
 }
 
+// Gone reports whether the path of the server's socket was removed or replaced.
+func (s *Server) Gone() bool {
+	s.mu.Lock()
+	at := s.at
+	s.mu.Unlock()
+	return at != nil && at.listen.Gone()
+}
+
 // Leave stops listening for good, whatever is committed later. Connected clients still get their responses.
 func (s *Server) Leave() {
 	s.mu.Lock()
