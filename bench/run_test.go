@@ -172,8 +172,8 @@ func checkIdle(t *testing.T, s *report.Scenario) {
 		if x.Idle == nil || x.Idle.Sessions != sessions || x.Idle.Descriptors.Known() == (x.Contestant == "direct") {
 			t.Errorf("%s: %+v", x.Contestant, x.Idle)
 		}
-		// Each session has two, and there may be idle pipes for all of them.
-		if n := x.Idle.Descriptors; x.Contestant == "penstock" && (n < 2*sessions || n > 2*sessions+10) {
+		// Each session has two. On a busy machine bytes were in several pipes, of two descriptors, which are idle now.
+		if n := x.Idle.Descriptors; x.Contestant == "penstock" && (n < 2*sessions || n > 3*sessions) {
 			t.Errorf("penstock holds %v descriptors for %d idle sessions", n, sessions)
 		}
 	}
