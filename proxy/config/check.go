@@ -575,7 +575,7 @@ func (k *checker) noEndpoint(c *Config, own []string, what string) {
 	for _, u := range c.Upstreams {
 		for i := range u.Endpoints {
 			e := &u.Endpoints[i]
-			if slices.ContainsFunc(k.outgoing(e.Address), func(at string) bool { return slices.Contains(own, at) }) {
+			if slices.ContainsFunc(k.outgoing(u, e.Address), func(at string) bool { return slices.Contains(own, at) }) {
 				k.complainAt(k.at(&e.Address, e), "write another address", "%s is %s", e.Address, what)
 			}
 		}
@@ -610,7 +610,7 @@ func (g *graph) walk(from any) {
 	case *Upstream:
 		for i := range from.Endpoints {
 			by := from.Endpoints[i].Address
-			for _, at := range g.outgoing(by) {
+			for _, at := range g.outgoing(from, by) {
 				if ln := g.listeners[at]; ln != nil {
 					g.follow(step{from: from, by: by}, ln)
 					break
@@ -729,8 +729,8 @@ func arrivals(a Address) []string {
 	return []string{plain(host) + " " + port}
 }
 
-// outgoing returns the keys of the listeners that a connection to an endpoint may reach, the most likely key first.
-func (d *decoder) outgoing(a Address) []string {
+// outgoing returns the keys of the listeners that a connection to an upstream's endpoint may reach, the most likely key first.
+func (d *decoder) outgoing(u *Upstream, a Address) []string {
 	if a.Network != "tcp" {
 		return arrivals(a)
 	}
@@ -741,6 +741,8 @@ func (d *decoder) outgoing(a Address) []string {
 	list := []string{plain(host) + " " + port}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		switch ip = sockopt.Canonical(ip); {
+		case ip == netip.IPv4Unspecified() && u.SourceAddress.IsValid(): // a connection to it goes to its own address
+			list = append(list, plain(u.SourceAddress.String())+" "+port)
 		case ip == netip.IPv4Unspecified(): // a connection to it goes to the loopback, see ip(7)
 			list = append(list, "127.0.0.1 "+port)
 		case ip == netip.IPv6Unspecified():

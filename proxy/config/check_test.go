@@ -341,6 +341,16 @@ func TestCircles(t *testing.T) {
 			[]string{"{name: u, endpoints: ['[fe80::1%1]:1']}"},
 			[]string{"2:47: connections would go in a circle: [fe80::1%1]:1 is an endpoint of u, and an address of this listener" + fix},
 		},
+		"by the upstream's own address, to which the kernel connects": {
+			[]string{"{name: a, bind: '127.0.0.2:1', upstream: u}"},
+			[]string{"{name: u, source_address: 127.0.0.2, endpoints: ['0.0.0.0:1']}"},
+			[]string{"2:44: connections would go in a circle: 0.0.0.0:1 is an endpoint of u, and an address of this listener" + fix},
+		},
+		"none: the loopback is another address than the upstream's own": {
+			[]string{"{name: a, bind: '127.0.0.1:1', upstream: u}", "{name: b, bind: '127.0.0.2:1', upstream: v}"},
+			[]string{"{name: u, source_address: 127.0.0.3, endpoints: ['0.0.0.0:1']}", "{name: v, endpoints: ['0.0.0.0:1']}"},
+			nil,
+		},
 		"by a link": {
 			[]string{"{name: a, bind: 'unix:/x/s', upstream: u}"},
 			[]string{"{name: u, endpoints: ['unix:/proc/self/root/x/s']}"},
