@@ -290,22 +290,14 @@ func PeerGroups(fd int) ([]uint32, error) {
 
 // OriginalDestination returns where a TCP connection went before netfilter redirected it to this socket, by
 // getsockopt(2) SO_ORIGINAL_DST (include/uapi/linux/netfilter_ipv4.h), which has the same number for IPv6
-// (netfilter_ipv6/ip6_tables.h). ENOENT: the connection was not redirected; ENOPROTOOPT: connections are not
-// tracked.
-func OriginalDestination(fd int) (netip.AddrPort, error) {
-	at, err := originalDestination(fd, unix.IPPROTO_IP)
-	if err != nil {
-		return originalDestination(fd, unix.IPPROTO_IPV6)
-	}
-	return at, nil
-}
-
-func originalDestination(fd, level int) (netip.AddrPort, error) {
+// (netfilter_ipv6/ip6_tables.h). ipv4 says that the peer has an IPv4 address, of whatever family the socket is. ENOENT: the
+// connection is not tracked; ENOPROTOOPT: no connection is.
+func OriginalDestination(fd int, ipv4 bool) (netip.AddrPort, error) {
 	const originalDst = 80 // SO_ORIGINAL_DST, IP6T_SO_ORIGINAL_DST
 	var raw unix.RawSockaddrInet6
-	size := uint32(unix.SizeofSockaddrInet6)
-	if level == unix.IPPROTO_IP {
-		size = unix.SizeofSockaddrInet4
+	level, size := unix.IPPROTO_IPV6, uint32(unix.SizeofSockaddrInet6)
+	if ipv4 {
+		level, size = unix.IPPROTO_IP, unix.SizeofSockaddrInet4
 	}
 	_, _, e := syscall.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), originalDst,
 		uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)), 0)

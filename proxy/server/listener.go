@@ -211,7 +211,7 @@ func (lm *listenerManager) routerConfig(c *change, l *listener) (*router.Listene
 			PerConnection: relay.Rates{Both: own.Both, AToB: own.Up, BToA: own.Down, Burst: own.Burst},
 		},
 		Lane: lanes.Use(cfg), Options: socketOptions(cfg), Connect: cfg.Timeouts.Connect, TLS: l.tls, Offloaded: lm.offloaded,
-		Now: lm.now, Resolver: resolve, Circle: lm.circles.circle,
+		Now: lm.now, Resolver: resolve, Circle: lm.circles.of(cfg.Name),
 	}
 	if limitsSources(cfg) {
 		routerCfg.Sources = l.sources

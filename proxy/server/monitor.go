@@ -38,6 +38,7 @@ func (s *Server) monitor(ctx context.Context) {
 	for {
 		s.cpu.Look(s.now())
 		s.denials.expire()
+		s.circles.look()
 		s.watcher.observe(s.now(), false)
 		s.files.Ended(time.Now(), func(paths []string, at time.Time) {
 			s.log.Warn("a certificate has expired, and peers do not accept it: write a valid certificate to the file (no reload is needed)", "files", paths, "until", at)

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -140,6 +141,7 @@ type circles struct {
 	edges map[string]map[string]*edge // from an upstream to a listener
 	known map[netip.Addr]int          // how often the kernel's answer still counts; ofMachine: the address is of this machine
 	since int64                       // when the first of known was asked
+	redirections
 }
 
 // An edge was met by a client who connected. It counts for edgeTime: edges to which names, links or routes lead are known
@@ -237,20 +239,38 @@ func (c *circles) why(in *ownAddresses, upstream, address, listener string) stri
 	case listener == "":
 		return address + " is the address of the admin API or of the metrics"
 	case c.leads(in, listener, upstream, make(map[string]bool)):
-		return fmt.Sprintf("%s is the listener %s, which leads to this upstream: connections would go in a circle", address, listener)
+		to := "to this upstream"
+		if upstream == original {
+			to = "there again"
+		}
+		return fmt.Sprintf("%s is the listener %s, which leads %s: connections would go in a circle", address, listener, to)
 	}
 	return ""
 }
 
-// circle implements [router.ListenerConfig].Circle. An address that the file names as a listener's is not refused: the
-// loader has looked for circles, and knows the conditions of routes. It is part of the circles that other addresses close.
-func (c *circles) circle(upstream string, at loop.Address, name bool, fd int) error {
-	in := c.own.Load()
-	if in == nil || at.Path == "" && in.ports[at.AddrPort.Port()] == nil {
+// of returns the function [router.ListenerConfig].Circle of a listener. An address that the file names as a listener's is not
+// refused: the loader has looked for circles, and knows the conditions of routes. It is part of the circles that other
+// addresses close.
+func (c *circles) of(listener string) func(*worker.Client, string, loop.Address, bool, int, bool) error {
+	return func(by *worker.Client, upstream string, at loop.Address, name bool, fd int, connected bool) error {
+		in := c.own.Load()
+		if in == nil {
+			return nil
+		}
+		if !connected || at.Path != "" {
+			c.meet(in, listener, by, upstream, at)
+		}
+		return c.circle(in, upstream, at, name, fd, connected)
+	}
+}
+
+func (c *circles) circle(in *ownAddresses, upstream string, at loop.Address, name bool, fd int, connected bool) error {
+	tcp := at.Path == ""
+	if tcp && !c.any.Load() && (upstream == original || in.ports[at.AddrPort.Port()] == nil) {
 		return nil
 	}
 	reached, text := at, at.AddrPort.String()
-	if at.Path != "" {
+	if !tcp {
 		text = "unix:" + at.Path
 		peer, err := sys.PeerCredentials(fd)
 		if err != nil || int(peer.PID) != os.Getpid() && !in.passed {
@@ -265,12 +285,20 @@ func (c *circles) circle(upstream string, at loop.Address, name bool, fd int) er
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to, ok := c.listens(in, reached)
+	var nat *redirection
 	if !ok {
-		return nil
+		if nat = c.redirected[plain(at.AddrPort)]; nat == nil {
+			return nil
+		}
+		if to.listener = nat.reaches(upstream, c.now()); to.listener == "" {
+			nat.dials(fd, connected, upstream, c.now())
+			return nil
+		}
+		text += " after NAT"
 	}
 	ip := at.AddrPort.Addr()
-	written := !name && (ip.IsLoopback() || ip.IsUnspecified() || sockopt.Canonical(ip) == to.ip)
-	if at.Path != "" {
+	written := nat == nil && !name && (ip.IsLoopback() || ip.IsUnspecified() || sockopt.Canonical(ip) == to.ip)
+	if !tcp {
 		written = at.Path == reached.Path
 	}
 	if written && !to.passed && to.listener != "" {
@@ -281,7 +309,11 @@ func (c *circles) circle(upstream string, at loop.Address, name bool, fd int) er
 		before.met = now
 		return nil
 	}
-	if why := c.why(in, upstream, text, to.listener); why != "" {
+	why := c.why(in, upstream, text, to.listener)
+	if nat != nil {
+		why = nat.ends(upstream, why)
+	}
+	if why != "" {
 		delete(c.edges[upstream], to.listener)
 		return errors.New(why)
 	}
@@ -352,7 +384,11 @@ func destinations(l *config.Listener) []string {
 			list = append(list, l.Routes[i].Split[j].Upstream)
 		}
 	}
-	return slices.DeleteFunc(list, func(name string) bool { return name == "" })
+	list = slices.DeleteFunc(list, func(name string) bool { return name == "" })
+	if l.Transparent {
+		list = append(list, original)
+	}
+	return list
 }
 
 // fit returns the endpoints in found that an upstream may have, and why it may not have the others.

@@ -124,6 +124,7 @@ func Open(ctx context.Context, cfg *config.Config, o Options) (*Server, error) {
 		tls: tlsterm.NewLimit(max(o.MaxConnections/tlsShare, 1), tlsHandshakes), cpu: cpuwait.NewMeter(),
 	}}
 	s.circles = &circles{now: s.now}
+	s.circles.look()
 	s.tasks.begin()
 	s.cut, s.cutNow = context.WithCancel(context.Background())
 	s.cpu.Look(s.now())

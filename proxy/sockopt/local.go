@@ -4,23 +4,21 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
 )
 
 // Local returns a function that reports whether a connection to an address ends on this machine. Such an address is a
 // loopback address, an unspecified address (a connection to it goes to the loopback, see ip(7)), or an address of an
 // interface. The interfaces are read once, when they are first needed. If they cannot be read, only addresses of the
-// first two kinds are local. The function is not safe for concurrent use.
+// first two kinds are local.
 func Local() func(netip.Addr) bool {
-	var machine map[netip.Addr]bool
+	machine := sync.OnceValue(addresses)
 	return func(ip netip.Addr) bool {
 		ip = ip.Unmap().WithZone("")
 		if ip.IsLoopback() || ip.IsUnspecified() {
 			return true
 		}
-		if machine == nil {
-			machine = addresses()
-		}
-		return machine[ip]
+		return machine()[ip]
 	}
 }
 

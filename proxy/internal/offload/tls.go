@@ -374,19 +374,35 @@ func within(ctx context.Context, endpoint net.Conn, do func() error) error {
 }
 
 // dial connects unless circle, which is [worker.Search].Circle, returns an error.
-func dial(ctx context.Context, d *net.Dialer, network, address string, circle func(fd int) error) (net.Conn, error) {
-	if err := circle(-1); err != nil {
-		return nil, err
+func dial(ctx context.Context, d *net.Dialer, network, address string, circle func(fd int, connected bool) error) (net.Conn, error) {
+	var back error
+	ask := func(raw syscall.RawConn, connected bool) error {
+		err := raw.Control(func(fd uintptr) { back = circle(int(fd), connected) })
+		return cmp.Or(back, err)
+	}
+	if network == "unix" { // its socket may be made too late, on another goroutine
+		back = circle(-1, false)
+	} else {
+		set := d.Control
+		d.Control = func(network, address string, raw syscall.RawConn) error {
+			if set != nil {
+				if err := set(network, address, raw); err != nil {
+					return err
+				}
+			}
+			return ask(raw, false)
+		}
+	}
+	if back != nil {
+		return nil, back
 	}
 	conn, err := sockopt.Dial(ctx, d, network, address)
-	if err != nil || network != "unix" {
-		return conn, err
+	if err != nil {
+		return nil, cmp.Or(back, err)
 	}
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err == nil {
-		var back error
-		err = raw.Control(func(fd uintptr) { back = circle(int(fd)) })
-		err = cmp.Or(back, err)
+		err = ask(raw, true)
 	}
 	if err != nil {
 		conn.Close()

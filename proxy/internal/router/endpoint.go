@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/postgres"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
+	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -406,20 +407,23 @@ type circular struct {
 // connection, even if it is dropped at once, and would send it on.
 const circularTime = time.Second
 
-// circle returns why an address of an endpoint must not be used, because it leads back to the endpoint's upstream. It is asked
-// before the connect, with the descriptor -1, and again with the connected socket: where a path leads is known only then.
-func (l *Listener) circle(e *Endpoint, at loop.Address, fd int) error {
+// circle returns why an address of an endpoint must not be used for a client, because it leads back to the endpoint's upstream.
+// It is asked as [worker.Search] is: where a path leads is known only when the socket is connected. Without an
+// endpoint the address is the client's original destination. c is nil for a mirror: its client was looked at before.
+func (l *Listener) circle(c *worker.Client, e *Endpoint, at loop.Address, fd int, connected bool) error {
 	ask := l.cfg.Circle
 	switch {
-	case ask == nil, at.Path == "" && fd >= 0:
+	case ask == nil:
 		return nil
-	case at.Path != "" && fd < 0:
+	case e == nil:
+		return ask(c, "", at, false, fd, connected)
+	case at.Path != "" && !connected:
 		if last := e.circular.Load(); last != nil && l.now()-last.at < int64(circularTime) {
 			return last.err
 		}
 		return nil
 	}
-	err := ask(e.upstream.name, at, e.HostName() != "", fd)
+	err := ask(c, e.upstream.name, at, e.HostName() != "", fd, connected)
 	if err != nil && at.Path != "" {
 		e.circular.Store(&circular{err, l.now()})
 	}

@@ -88,10 +88,10 @@ type ListenerConfig struct {
 	Now func() int64
 	// Resolver looks up the hosts of endpoints.
 	Resolver worker.Resolver
-	// Circle returns an error for an address of an endpoint that leads back to the upstream. name says that a name was
-	// looked up. For a path it is called with the connected socket, for others before the connect, with -1. It must not
-	// wait, and may be nil.
-	Circle func(upstream string, at loop.Address, name bool, fd int) error
+	// Circle returns an error for an address of an endpoint that leads back to the upstream, or for an original destination
+	// that leads back to itself, with the upstream "". name says that a name was looked up. For a path it is called
+	// with the connected socket alone. c is the client; nil: a mirror's. Circle must not wait, and may be nil.
+	Circle func(c *worker.Client, upstream string, at loop.Address, name bool, fd int, connected bool) error
 }
 
 // A Listener is a listener in one generation of the configuration.

@@ -48,7 +48,7 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 	l := s.listener
 	of := &worker.Mirror{
 		Binding: mirrorBinding{endpoint: e}, Addresses: e.fixed, Host: e.host, Port: e.port, Resolver: l.cfg.Resolver,
-		Circle:  func(at loop.Address, fd int) error { return l.circle(e, at, fd) },
+		Circle:  func(at loop.Address, fd int, connected bool) error { return l.circle(nil, e, at, fd, connected) },
 		Timeout: l.cfg.Connect, Patience: m.Patience, Compare: m.Compare, Counts: counts,
 		Ended: func() { m.ended(e) },
 	}

@@ -106,6 +106,7 @@ type CancelTarget struct {
 	Endpoint *Endpoint // nil: the client's original destination
 	Snapshot *UpstreamSnapshot
 	listener *Listener
+	client   *worker.Client
 	original loop.Address
 }
 
@@ -190,13 +191,13 @@ func (l *Listener) CancelTargets(of []*UpstreamSnapshot, c *worker.Client, most 
 	add := func(snap *UpstreamSnapshot, e *Endpoint) {
 		if !seen[e] {
 			seen[e] = true
-			list = append(list, CancelTarget{e, snap, l, loop.Address{}})
+			list = append(list, CancelTarget{e, snap, l, c, loop.Address{}})
 		}
 	}
 	for _, snap := range of {
 		if snap == toOriginal {
 			if at, err := l.original(c); err == nil {
-				list = append(list, CancelTarget{Snapshot: snap, listener: l, original: at})
+				list = append(list, CancelTarget{Snapshot: snap, listener: l, client: c, original: at})
 			}
 			continue
 		}
@@ -244,11 +245,8 @@ func (t *CancelTarget) Addresses(ctx context.Context, timeout time.Duration) ([]
 }
 
 // Circle returns an error if an address leads back to the endpoint's upstream, see [worker.Search].
-func (t *CancelTarget) Circle(at loop.Address, fd int) error {
-	if t.Endpoint == nil {
-		return nil
-	}
-	return t.listener.circle(t.Endpoint, at, fd)
+func (t *CancelTarget) Circle(at loop.Address, fd int, connected bool) error {
+	return t.listener.circle(t.client, t.Endpoint, at, fd, connected)
 }
 
 // String returns the address of the target, for a log line.

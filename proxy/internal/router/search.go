@@ -504,11 +504,12 @@ func (s *Search) connect(now int64) (worker.Step, bool) {
 }
 
 // Circle implements [worker.Search].
-func (s *Search) Circle(fd int) error {
-	if s.endpoint == nil { // an original destination
-		return nil
+func (s *Search) Circle(fd int, connected bool) error {
+	at := s.original
+	if s.endpoint != nil {
+		at = s.addrs[s.at]
 	}
-	return s.listener.circle(s.endpoint, s.addrs[s.at], fd)
+	return s.listener.circle(s.client, s.endpoint, at, fd, connected)
 }
 
 // left returns the time for one address: the time left for the endpoint, divided by the number

@@ -66,7 +66,7 @@ type facts struct {
 	askedLocal  bool
 	peer        source.Source // known from the beginning for TCP, after the first question for a unix socket
 	destination netip.AddrPort
-	original    netip.AddrPort // for when fd cannot be asked any more; invalid: use destination
+	original    netip.AddrPort // before NAT, once it was asked for; invalid: use destination
 }
 
 type progress struct {
@@ -152,15 +152,20 @@ func (c *Client) Local() netip.AddrPort {
 // it, if there was such a rule. It ignores a PROXY header: a client may write any address into
 // it.
 func (c *Client) Original() netip.AddrPort {
-	if c.fd >= 0 && c.tcp { // netfilter knows no connection that it has not redirected
-		if at, err := sys.OriginalDestination(c.fd); err == nil && at.IsValid() {
-			return unmapped(at)
-		}
-	}
-	if c.original.IsValid() {
-		return c.original
+	if at := c.Tracked(); at.IsValid() {
+		return at
 	}
 	return c.Local()
+}
+
+// Tracked returns the same, but is not valid if the kernel tracks no connections, or not this one.
+func (c *Client) Tracked() netip.AddrPort {
+	if c.fd >= 0 && c.tcp && !c.original.IsValid() {
+		if at, err := sys.OriginalDestination(c.fd, c.peer.AddrPort().Addr().Is4()); err == nil && at.IsValid() {
+			c.original = unmapped(at)
+		}
+	}
+	return c.original
 }
 
 // leave asks for every address while the descriptor is there, before it gets another owner.

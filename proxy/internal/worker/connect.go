@@ -91,7 +91,7 @@ func (c *Client) control(fd int, _ string) error {
 	if err := w.group.control(); err != nil {
 		return err
 	}
-	if err := c.search.Circle(-1); err != nil {
+	if err := c.search.Circle(fd, false); err != nil {
 		return err
 	}
 	w.beyond(fd)
@@ -110,7 +110,9 @@ func (d *dialed) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events,
 	w.loop.Disarm(&c.timer)
 	if err == nil {
 		c.endpoint = endpoint{fd, id, events}
-		err = c.search.Circle(fd)
+		if c.step.Address.Path != "" {
+			err = c.search.Circle(fd, true)
+		}
 	}
 	switch {
 	case err == nil && c.search.Overruled():

@@ -30,7 +30,7 @@ type Mirror struct {
 	Port      uint16
 	Resolver  Resolver
 	// Circle is [Search.Circle] of one of the addresses; it may be nil.
-	Circle func(at loop.Address, fd int) error
+	Circle func(at loop.Address, fd int, connected bool) error
 	// Source is the local address to connect from, if valid. Timeout bounds the look-up and each connect; 0: the kernel's
 	// timeout.
 	Source  netip.Addr
@@ -154,7 +154,7 @@ func (m *mirroring) control(fd int, _ string) error {
 	if err := m.worker.group.control(); err != nil {
 		return err
 	}
-	if err := m.circle(-1); err != nil {
+	if err := m.circle(fd, false); err != nil {
 		return err
 	}
 	if fd >= m.worker.line {
@@ -168,17 +168,17 @@ func (m *mirroring) connect() {
 	m.worker.loop.Connect(&m.Dial, whichEndpoint, m.addresses[m.trying], &m.cfg, m)
 }
 
-func (m *mirroring) circle(fd int) error {
+func (m *mirroring) circle(fd int, connected bool) error {
 	if m.of.Circle == nil {
 		return nil
 	}
-	return m.of.Circle(m.addresses[m.trying], fd)
+	return m.of.Circle(m.addresses[m.trying], fd, connected)
 }
 
 // Connected implements [loop.Connector].
 func (m *mirroring) Connected(_ *loop.Dial, fd int, id loop.ID, events loop.Events, err error) {
-	if err == nil {
-		if err = m.circle(fd); err != nil {
+	if err == nil && m.addresses[m.trying].Path != "" {
+		if err = m.circle(fd, true); err != nil {
 			m.worker.loop.Drop(id)
 			resetSocket(fd)
 		}

@@ -94,7 +94,7 @@ func (a *actor) Reached(int64) (*relay.Limits, error) {
 // A bare has no circle, no mirror and no rewriter.
 type bare struct{}
 
-func (bare) Circle(int) error            { return nil }
+func (bare) Circle(int, bool) error      { return nil }
 func (bare) Mirror(int64) *worker.Mirror { return nil }
 func (bare) Rewritten() relay.Side       { return relay.SideNone }
 func (bare) Rewrite(*relay.Socket)       {}

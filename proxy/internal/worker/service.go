@@ -211,9 +211,10 @@ type Search interface {
 	Resolved(ips []netip.Addr, err error)
 	// Failed passes the error of Connect, or of writing the PROXY header.
 	Failed(err error, now int64)
-	// Circle returns an error if the address of a Connect leads back into this process in a circle. It is asked before
-	// the connect, with the descriptor -1, and about the connected socket; then it fails as the connect does.
-	Circle(fd int) error
+	// Circle returns an error if the address of a Connect leads back into this process in a circle. It is asked about the
+	// socket before the connect; then it fails as the connect does. It is asked again about the connected socket, but for
+	// TCP only if the socket belongs to package net.
+	Circle(fd int, connected bool) error
 	// Overruled reports whether a new connection must not be used. The connection is then reset before it gets a byte, and
 	// Next is called.
 	Overruled() bool
