@@ -89,6 +89,27 @@ func TestResetIsNoEnd(t *testing.T) {
 	}
 }
 
+// TestMultipathReset: the reset of a Multipath TCP client that has sent everything is passed on at once, and nothing is
+// lost.
+func TestMultipathReset(t *testing.T) {
+	both(t, func(t *testing.T, d *driving) {
+		r := newRelay(t, nil)
+		r.SetLinger(time.Hour)
+		for _, n := range []int{0, 1, 50_000} {
+			g := d.newRig(t, r, func(t testing.TB) (halfConn, net.Conn) {
+				far, near := sockets.MultipathPair(t)
+				return far, near
+			}, tcp)
+			write(t, g.A, make([]byte, n))
+			readFull(t, g.B, make([]byte, n))
+			abort(t, g.A)
+			if res, err := g.wait(); res.Reason != relay.ReasonReset || res.Culprit != relay.SideA || err == nil || res.AToB.Lost != 0 {
+				t.Errorf("%d bytes: ended by %v of %v, %v, with %d bytes lost", n, res.Reason, res.Culprit, err, res.AToB.Lost)
+			}
+		}
+	})
+}
+
 // TestUnixKnowsNoReset: where the other side is reset, a peer on a unix socket reads an end of
 // file, and its writes fail; only the result tells what it was.
 func TestUnixKnowsNoReset(t *testing.T) {

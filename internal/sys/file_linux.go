@@ -44,8 +44,23 @@ func FstatMode(fd int) (uint32, error) {
 }
 
 // FIONREAD returns how many bytes are queued for reading in a socket or a pipe (ioctl_tty(2), tcp(7), pipe(7)).
-// It does not count an urgent byte of TCP.
-func FIONREAD(fd int) (int, error) { return ioctlInt(fd, unix.TIOCINQ) }
+// It does not count an urgent byte of TCP. An end of Multipath TCP, which the kernel counts as one more byte
+// (net/mptcp/protocol.c, mptcp_inq_hint), is not counted either; an error that waits behind it may be collected.
+func FIONREAD(fd int) (int, error) {
+	n, err := ioctlInt(fd, unix.TIOCINQ)
+	if n <= 0 || err != nil {
+		return n, err
+	}
+	if p, err := GetsockoptInt(fd, SOL_SOCKET, SO_PROTOCOL); err != nil || p != unix.IPPROTO_MPTCP {
+		return n, nil
+	}
+	// With MSG_TRUNC TCP counts without copying (tcp(7)), so no buffer is needed.
+	k, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, uintptr(n), MSG_PEEK|MSG_TRUNC|MSG_DONTWAIT, 0, 0)
+	if e != 0 {
+		return 0, nil
+	}
+	return int(k), nil
+}
 
 // ioctlInt makes an ioctl that stores a C int. unix.IoctlGetInt would pass a Go int: eight bytes, wrong on
 // big-endian machines.

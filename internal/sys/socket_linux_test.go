@@ -38,6 +38,31 @@ func TestPeerCredentialsOfOthers(t *testing.T) {
 	}
 }
 
+// TestUnreadOfMultipath: the end of a Multipath TCP connection is no byte that is still to be read.
+func TestUnreadOfMultipath(t *testing.T) {
+	t.Parallel()
+
+	for _, n := range []int{0, 1, 500} {
+		near, far := sockets.MultipathPair(t)
+		must.Get(far.Write(make([]byte, n)))(t)
+		must.Do(t, far.CloseWrite())
+		fd := sockets.FD(t, near)
+		condition.Await(t, "the end", func() bool {
+			events, err := sys.Poll(fd, sys.POLLRDHUP)
+			return err == nil && events&sys.POLLRDHUP != 0
+		})
+		for ; ; n-- {
+			if k, err := sys.FIONREAD(fd); k != n || err != nil {
+				t.Errorf("%d bytes can be read: %d, %v", n, k, err)
+			}
+			if n == 0 {
+				break
+			}
+			must.Get(near.Read(make([]byte, 1)))(t)
+		}
+	}
+}
+
 // TestNetstatCounter: a counter is found by its name, wherever it stands.
 func TestNetstatCounter(t *testing.T) {
 	const names = "MPTcpExt: ListenOverflows\nMPTcpExt: 5\nTcpExt: A ListenOverflows B\n"

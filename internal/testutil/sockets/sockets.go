@@ -16,7 +16,17 @@ import (
 // the test ends; the test may close them before.
 func TCPPair(t testing.TB) (client, server *net.TCPConn) {
 	t.Helper()
-	c, s := pair(t, "tcp4", "127.0.0.1:0")
+	c, s := pair(t, "tcp4", "127.0.0.1:0", false)
+	return c.(*net.TCPConn), s.(*net.TCPConn)
+}
+
+// MultipathPair is TCPPair for Multipath TCP. It skips the test if the kernel has none.
+func MultipathPair(t testing.TB) (client, server *net.TCPConn) {
+	t.Helper()
+	c, s := pair(t, "tcp4", "127.0.0.1:0", true)
+	if is, err := s.(*net.TCPConn).MultipathTCP(); !is || err != nil {
+		t.Skipf("this kernel has no Multipath TCP, or it is off: %v", err)
+	}
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
@@ -26,18 +36,20 @@ func UnixPair(t testing.TB) (client, server *net.UnixConn) {
 	// Not t.TempDir: with the test's name the path may exceed sun_path.
 	dir := must.Get(os.MkdirTemp("", "pair"))(t)
 	defer os.RemoveAll(dir)
-	c, s := pair(t, "unix", filepath.Join(dir, "s"))
+	c, s := pair(t, "unix", filepath.Join(dir, "s"), false)
 	return c.(*net.UnixConn), s.(*net.UnixConn)
 }
 
-func pair(t testing.TB, network, address string) (client, server net.Conn) {
+func pair(t testing.TB, network, address string, multipath bool) (client, server net.Conn) {
 	t.Helper()
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false)
+	lc.SetMultipathTCP(multipath)
 	l := must.Get(lc.Listen(context.Background(), network, address))(t)
 	defer l.Close()
 	// The kernel completes the connection before it is accepted.
-	client = must.Get(net.Dial(network, l.Addr().String()))(t)
+	var d net.Dialer
+	d.SetMultipathTCP(multipath)
+	client = must.Get(d.Dial(network, l.Addr().String()))(t)
 	t.Cleanup(func() { client.Close() })
 	server = must.Get(l.Accept())(t)
 	t.Cleanup(func() { server.Close() })
