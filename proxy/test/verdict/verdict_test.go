@@ -124,7 +124,7 @@ func TestRandomFaults(t *testing.T) {
 		s.detect = *detect > 0 && round%*detect == 0
 		t.Run(f.String(), func(t *testing.T) {
 			one, err := s.run(t, f)
-			for range 2 {
+			for range 4 {
 				if errors.Is(err, admin.ErrSilent) { // a starved program on a busy machine: that was no trial
 					one, err = s.run(t, f)
 				}
