@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
+	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/verdict"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -29,7 +30,8 @@ type host struct {
 	*sockets
 	*sessionLog
 	*traceExport
-	pipes *pipe.Pool // nil without splice
+	pipes    *pipe.Pool     // nil without splice
+	refusals *tally.Reasons // of all listeners, also of removed ones
 
 	full, outOfDescriptors *episode.Episode
 	paused                 atomic.Int64
@@ -102,9 +104,9 @@ func (h *host) logsSessions() bool { return h.log.Enabled(context.Background(), 
 func (h *host) Refused(l *worker.Listening, cause error) {
 	socket := l.Of.(*listenSocket)
 	if _, next := h.rulesAt(socket, nil); next != nil {
-		next.Config().State.Refused(cause)
+		next.Config().State.Refused(cause, h.refusals)
 	} else {
-		h.listenerStateAt(socket, nil).Refused(cause)
+		h.listenerStateAt(socket, nil).Refused(cause, h.refusals)
 	}
 	if worker.LacksDescriptor(cause) {
 		h.outOfDescriptors.Begin(func() { h.log.Warn("a client was refused because no descriptor was free", "error", cause) })

@@ -144,7 +144,7 @@ upstreams:
 	if !slices.Contains(m.Upstreams[0].Refused, tally.Count{Of: "full"}) {
 		t.Errorf("%+v", m.Upstreams[0])
 	}
-	if n, ok := m.Process.EveryRefusal["upstream"]; !ok || n != 0 {
+	if !slices.Contains(m.Process.Refusals, tally.Count{Of: "upstream"}) {
 		t.Errorf("%+v", m.Process)
 	}
 	must(t, r.DrainEndpoint("u", "gone", true, "test"))

@@ -158,7 +158,7 @@ func (s *Server) makeParts() {
 	s.sessionLog = &sessionLog{core: s.core, progress: make(chan struct{}, 1)}
 	s.traceExport = &traceExport{core: s.core}
 	s.host = &host{
-		core: s.core, sockets: s.sockets, sessionLog: s.sessionLog, traceExport: s.traceExport,
+		core: s.core, sockets: s.sockets, sessionLog: s.sessionLog, traceExport: s.traceExport, refusals: router.NewRefusals(),
 		full: episode.New(func() { s.log.Info("the number of connections is below the limit again") }), outOfDescriptors: episode.New(func() {}),
 	}
 	s.watcher = &watcher{

@@ -117,7 +117,7 @@ func (s *Server) readProcess(m *metrics.Sample, total *worker.Summary, detail bo
 	st.Connections.Most = int64(s.options.MostConnections(s.cfg))
 	st.TLSSessions = admin.TLSSessions{Active: int64(s.tls.Sessions()), Most: int64(s.tls.Max())}
 	if !detail {
-		m.Process.EveryRefusal = total.Refusals.Counts(true)
+		m.Process.Refusals = s.host.refusals.Every()
 		return
 	}
 	s.sessionLog.recentSessionLog(st.SessionLog, s.watcher.sums)
@@ -167,7 +167,7 @@ func (s *Server) summarize(total *worker.Summary) admin.Summary {
 	}
 	sum := admin.Summary{
 		Connections: admin.Connections{Accepted: total.Accepted, Active: total.Active, Refused: total.Refused, Left: total.Left},
-		RefusedBy:   total.Refusals.Counts(false),
+		RefusedBy:   s.host.refusals.ByReason(false),
 		Bytes:       total.Totals.Bytes,
 		Lost:        total.Totals.Lost,
 		Fallbacks:   fallbacks,

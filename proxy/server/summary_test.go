@@ -2,13 +2,17 @@ package server_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -131,6 +135,43 @@ upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`)
 		o.MaxConnections = 1
 		if _, err := server.Open(context.Background(), cfg, o); !errors.Is(err, relay.ErrConfig) {
 			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// TestSummaryOfRefusals: the summary and the metrics of the process count a refusal under the word of its listener, whether TLS
+// ends there or not, and also when the listener is gone.
+func TestSummaryOfRefusals(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate.New(t, "front.test")
+	const text = `
+listeners:
+  - {name: ends, bind: "127.0.0.1:0", upstream: none, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
+  - {name: routes, bind: "127.0.0.1:0", routes: [{match: {sni: [a.test]}, upstream: none}]}
+  - {name: denies, bind: "127.0.0.1:0", upstream: none, deny: [all]}
+  - {name: passes, bind: "127.0.0.1:0", upstream: none}
+upstreams: [{name: none, endpoints: ["127.0.0.1:1"], health_check: off, queue: {hold: 0s}}]`
+	r := start(t, text, "c.pem", cert, "k.pem", key)
+	for _, x := range []struct{ listener, say, reason string }{
+		{"ends", "", "upstream"}, {"ends", "no TLS\n", "tls"}, {"routes", "no TLS\n", "no_route"}, {"denies", "", "address"}, {"passes", "", "upstream"},
+	} {
+		if c, err := net.Dial("tcp", r.At(x.listener)); err == nil { // else it was reset at once
+			defer c.Close()
+			if x.listener == "ends" && x.say == "" {
+				_ = tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake()
+			}
+			_, _ = io.WriteString(c, x.say)
+		}
+		r.Until("the refusal is counted as "+x.reason, func() bool { return r.Refused(x.listener, x.reason) == 1 })
+	}
+	r.Reload(strings.Replace(text, "  - {name: ends", "  # - {name: ends", 1))
+	want := map[string]int64{"upstream": 2, "tls": 1, "no_route": 1, "address": 1}
+	if s := r.Summary(); !maps.Equal(s.RefusedBy, want) || s.Connections.Refused != 5 {
+		t.Errorf("%d were refused by %v, want %v", s.Connections.Refused, s.RefusedBy, want)
+	}
+	for _, n := range r.sampled().Process.Refusals {
+		if n.N != want[n.Of] {
+			t.Errorf("the metrics have %+v", n)
 		}
 	}
 }

@@ -138,7 +138,7 @@ var pageSize = int64(os.Getpagesize())
 var processFamilies = []objectFamily[Sample]{
 	{gauge("penstock_build_info", "1, with the version.", "version"), func(e *encoder, s *Sample) { e.int(label("version", s.Process.Version), 1) }},
 	{gauge("penstock_draining", "1 while the process drains."), func(e *encoder, s *Sample) { e.bool("", s.Process.State == admin.Draining) }},
-	{counter("penstock_refused_total", "Clients that were refused, by stage. upstream means that no route or no endpoint took the client.", "reason"), func(e *encoder, s *Sample) { e.listOf("", "reason", s.Process.EveryRefusal) }},
+	{counter("penstock_refused_total", "Refused clients of all listeners, by the reasons of penstock_listener_refused_total.", "reason"), func(e *encoder, s *Sample) { e.list("reason", s.Process.Refusals) }},
 	{counter("penstock_left_total", "Clients that left before they had an endpoint."), func(e *encoder, s *Sample) { e.int("", s.Process.Connections.Left) }},
 	{counter("penstock_bytes_total", "Bytes of all sessions, by direction and engine.", "direction", "engine"), func(e *encoder, s *Sample) { e.bytes(&s.Process.Bytes) }},
 	{gauge("penstock_lane_on", "1 if sessions may leave user space."), func(e *encoder, s *Sample) { e.bool("", s.lane().State == admin.LaneOn) }},

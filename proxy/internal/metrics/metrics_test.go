@@ -352,7 +352,7 @@ func full() *Sample {
 				Version: "v1", Counters: map[string]int64{"transitions": 1, "hellos_missing": 2}, Summary: admin.Summary{Connections: admin.Connections{Most: 9}, Lane: &admin.Lane{State: admin.LaneOn, Active: 1, Left: 2, Wanted: true, Adopted: 5, Ended: 6, Reset: 2, Returned: 1, Gaps: 4, Stays: map[string]int64{"mirror": 3}, Unrestored: map[string]int64{"address is taken": 1}}, Fallbacks: map[string]int64{"size": 1}, SessionLog: &admin.SessionLog{Lines: 7, Dropped: map[string]int64{"queue": 2}, Filtered: 3}},
 				Traces: &admin.Traces{Sampled: 6, Queued: 1, Exported: 3, Unconfirmed: 1, Dropped: map[string]int64{"refused": 1}},
 			},
-			EveryRefusal: map[string]int64{"upstream": 0, "tls": 1},
+			Refusals: []tally.Count{{Of: "tls", N: 1}, {Of: "upstream", N: 0}},
 		},
 		Config: Config{Generation: 2, File: FileDiffers, LastOK: true, LastSuccess: at},
 		Loops:  []Loop{{Loop: admin.Loop{Lag: []int64{0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3}, TimerLate: []int64{1}}, Measured: true}},

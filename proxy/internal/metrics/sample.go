@@ -108,7 +108,7 @@ func (s *Sample) reset() {
 // Process is the status of the process, without its listeners and upstreams.
 type Process struct {
 	admin.Status
-	EveryRefusal map[string]int64 // refused clients by reason; reasons that did not occur are 0
+	Refusals []tally.Count // refused clients by reason; reasons that did not occur are 0
 }
 
 // A FileState says how the configuration file differs from the running configuration.

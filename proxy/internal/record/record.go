@@ -111,9 +111,10 @@ type Record struct {
 	// the response. Err is the cause of the end. Both are valid only during the call that passes the record.
 	Result relay.Result
 	Err    error
-	// Refusal is how the client was refused, in the word of package worker. Why is the reason for the refusal, in the
-	// word under which the listener counts it. Why is empty if nobody asked for the reason.
-	Refusal, Why string
+	// Why is the reason for the client's refusal, in the word under which the listener counts it. Late says that its first
+	// bytes did not come in time, Cut that it ended in the middle of them.
+	Why       string
+	Late, Cut bool
 
 	// Counts are the numbers of clients when this client ended, including this client.
 	Counts Counts

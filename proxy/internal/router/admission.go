@@ -49,7 +49,7 @@ type ListenerState struct {
 // NewListenerState returns the state of a listener. paused becomes its Paused.
 func NewListenerState(name string, paused func(limit string, now time.Duration)) *ListenerState {
 	return &ListenerState{
-		Name: name, Paused: paused, Refusals: tally.NewReasons(admissionRejectNames[:]...), Pauses: tally.NewReasons(admissionLimitNames[:]...),
+		Name: name, Paused: paused, Refusals: NewRefusals(), Pauses: tally.NewReasons(admissionLimitNames[:]...),
 		Spoken: tally.NewReasons(append(firstbytes.Names[:], "other")...), Mirrors: worker.NewMirrorCounts(), Rewrites: filter.NewStreamLedger(),
 	}
 }
@@ -133,8 +133,15 @@ var admissionCauses = []struct {
 // Reason returns the word under which a listener counts a client that is refused for a cause.
 func Reason(cause error) string { return admissionRejectNames[rejectOf(cause)] }
 
-// Refused counts a client that was refused, by reason.
-func (state *ListenerState) Refused(cause error) { state.Refusals.Add(int(rejectOf(cause))) }
+// NewRefusals returns counts for the reasons to refuse a client of a listener.
+func NewRefusals() *tally.Reasons { return tally.NewReasons(admissionRejectNames[:]...) }
+
+// Refused counts a client that was refused, by reason. process counts the clients of all listeners, since the process began.
+func (state *ListenerState) Refused(cause error, process *tally.Reasons) {
+	why := int(rejectOf(cause))
+	state.Refusals.Add(why)
+	process.Add(why)
+}
 
 func rejectOf(cause error) admissionReject {
 	as := refusedOther

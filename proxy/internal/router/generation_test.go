@@ -141,7 +141,7 @@ func TestHeaderRulesThatChange(t *testing.T) {
 				t.Errorf("it is held: %v, %v, want %v", step.Action, waits.Err(), test.want)
 			}
 			if door := r.listener.Config().State; test.want != nil {
-				if door.Refused(waits.Err()); door.Refusals.ByReason(false)["proxy_header"] != 1 {
+				if door.Refused(waits.Err(), router.NewRefusals()); door.Refusals.ByReason(false)["proxy_header"] != 1 {
 					t.Errorf("counted as %v", door.Refusals.ByReason(false))
 				}
 			}
@@ -269,7 +269,7 @@ func TestRulesThatChange(t *testing.T) {
 				t.Errorf("deny %s: %s: %v, %v", rule, name, step.Action, s.Err())
 			}
 			if waits++; want != nil {
-				r.listener.Config().State.Refused(s.Err())
+				r.listener.Config().State.Refused(s.Err(), router.NewRefusals())
 			}
 			s.Close()
 		}

@@ -31,7 +31,7 @@ func whole() record.Record {
 		},
 		Accepted: at, Begun: at + 1e6, Header: at + 2e6, Preread: at + 3e6, Routed: at + 3e6, Queued: 4e6, Paused: 5e6, Waits: 1,
 		Picked: at + 10e6, Connecting: at + 11e6, Joined: at + 13e6, ClientFirst: at + 14e6, EndpointFirst: at + 15e6, HalfClosed: at + second, Ended: at + 2*second,
-		Retries: 2, Redispatched: true, NumFailures: 2, Err: errors.New("read: connection reset by peer"), Refusal: "upstream", Why: "no_route", Verdict: "endpoint",
+		Retries: 2, Redispatched: true, NumFailures: 2, Err: errors.New("read: connection reset by peer"), Why: "no_route", Verdict: "endpoint",
 		Counts:    record.Counts{Process: 9, Listener: 8, Upstream: 7, Endpoint: 6},
 		ClientLeg: record.Leg{Known: true, RTT: 1e6, MinRTT: 2e5, Retransmitted: 3}, EndpointLeg: record.Leg{Known: true, RTT: 3e6, MinRTT: 4e5},
 	}

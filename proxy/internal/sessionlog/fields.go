@@ -1,7 +1,6 @@
 package sessionlog
 
 import (
-	"cmp"
 	"encoding/hex"
 	"net/netip"
 	"strconv"
@@ -217,7 +216,7 @@ func (e *Event) reason() string {
 	case e.Outcome == record.Joined:
 		return e.Reason()
 	case e.Outcome == record.Refused:
-		return cmp.Or(e.Why, e.Refusal)
+		return e.Why
 	}
 	return ""
 }

@@ -77,13 +77,15 @@ func (e *Event) stage() string {
 }
 
 func (e *Event) refusedState() string {
-	switch e.Refusal {
-	case "preread_timeout":
-		return "cR"
-	case "preread_ended":
-		return "CR"
-	case "upstream", "tls":
+	switch e.Why {
+	case "upstream", "tls", "endpoint_tls", "other":
 	default:
+		switch {
+		case e.Late:
+			return "cR"
+		case e.Cut:
+			return "CR"
+		}
 		return "PR"
 	}
 	switch {

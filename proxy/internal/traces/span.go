@@ -1,7 +1,6 @@
 package traces
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -233,7 +232,7 @@ func (s *span) reason() string {
 	case record.Joined:
 		return r.Reason()
 	case record.Refused:
-		return cmp.Or(r.Why, r.Refusal)
+		return r.Why
 	}
 	return ""
 }

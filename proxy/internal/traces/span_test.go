@@ -181,14 +181,14 @@ func TestSpanOfRefused(t *testing.T) {
 	s, _ := exported(t, func(r *record.Record) {
 		id, by := r.ID, r.Sampler
 		r.Begin(id, "web", 0, 100)
-		r.Sampler, r.Client, r.Outcome, r.Refusal, r.Err, r.Ended = by, source.Unix(source.Credentials{UID: 7, GID: 8, PID: 9}), record.Refused, "admission", errors.New("denied\nby \x1b a rule"), 300
+		r.Sampler, r.Client, r.Outcome, r.Why, r.Err, r.Ended = by, source.Unix(source.Credentials{UID: 7, GID: 8, PID: 9}), record.Refused, "address", errors.New("denied\nby \x1b a rule"), 300
 	})
 	if s.Status.GetCode() != trace.Status_STATUS_CODE_ERROR || s.Status.Message != `denied\nby \x1b a rule` {
 		t.Errorf("status %v", s.Status)
 	}
 	want := map[string]string{
 		"network.transport": "unix", "penstock.client.uid": "7", "penstock.client.gid": "8", "penstock.client.pid": "9",
-		"penstock.listener": "web", "penstock.outcome": "refused", "penstock.reason": "admission", "penstock.loop": "0", "error.type": "admission",
+		"penstock.listener": "web", "penstock.outcome": "refused", "penstock.reason": "address", "penstock.loop": "0", "error.type": "address",
 	}
 	if d := cmp.Diff(want, values(s.Attributes)); d != "" {
 		t.Error(d)

@@ -140,7 +140,6 @@ func (w *worker) admit(c *Client, in *accepted) bool {
 	}
 	closeSocket(c.fd)
 	w.freeClient(c)
-	w.group.cfg.Host.Refused(in.socket, err)
 	in.socket.Release()
 	return false
 }

@@ -177,8 +177,8 @@ func TestSecondHello(t *testing.T) {
 					t.Errorf("the endpoint got %d bytes, %v", len(got), err)
 				}
 				eventually(t, func() bool { return r.Active() == 0 })
-				if sum := r.Summary(); sum.Refused != 1 || sum.Refusals[worker.RefusedSecondHello] != 1 {
-					t.Errorf("%d refused, %v", sum.Refused, sum.Refusals.Counts(false))
+				if sum := r.Summary(); sum.Refused != 1 || !errors.Is(r.causes()[0], worker.ErrSecondHello) {
+					t.Errorf("%d refused, %v", sum.Refused, r.causes())
 				}
 			})
 		}

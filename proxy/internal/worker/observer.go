@@ -237,7 +237,7 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 	w.scanPast(n, r)
 	w.deferred.ended(e.binding, &r)
 	if errors.Is(err, ErrSecondHello) || errors.Is(err, ErrPrereadMemory) {
-		w.refusals[refusalOf(dialing, false, err)]++
+		w.refusedClients++
 		w.group.cfg.Host.Refused(s.socket, err)
 	}
 	if k := n.ref.kept; k != nil {

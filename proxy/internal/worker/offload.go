@@ -79,7 +79,7 @@ func (h *Offloaded) end(err error, left bool) {
 		err = context.Cause(h.ctx)
 	}
 	g.handed.end(h, err, left)
-	if err != nil {
+	if err != nil && !canceled {
 		g.cfg.Host.Refused(c.listening, err)
 	}
 	if rec := c.Record; rec != nil {
@@ -91,7 +91,7 @@ func (h *Offloaded) end(err error, left bool) {
 		case err != nil && canceled:
 			rec.Outcome = record.Canceled
 		case err != nil:
-			rec.Outcome, rec.Refusal = record.Refused, refusedOffLoop(err).String()
+			rec.Outcome, rec.Late, rec.Cut = record.Refused, tooLate(err), cutOff(err)
 		case rec.Outcome == record.Joined: // nobody has set it
 			rec.Outcome = record.Responded
 		}
@@ -122,7 +122,7 @@ type offloads struct {
 	mu       sync.Mutex
 	clients  map[int64]*Offloaded // by number
 	number   int64                // clients so far
-	refusals Refusals
+	refused  int64
 	canceled int64
 	left     int64
 }
@@ -147,7 +147,7 @@ func (o *offloads) end(h *Offloaded, err error, left bool) {
 	case h.canceled():
 		o.canceled++
 	default:
-		o.refusals[refusedOffLoop(err)]++
+		o.refused++
 	}
 }
 
@@ -178,7 +178,7 @@ func (o *offloads) cut(cause error) {
 func (o *offloads) summary() Summary {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return Summary{Active: int64(len(o.clients)), Canceled: o.canceled, Left: o.left, Refusals: o.refusals, Refused: sum(o.refusals[:])}
+	return Summary{Active: int64(len(o.clients)), Canceled: o.canceled, Left: o.left, Refused: o.refused}
 }
 
 func (o *offloads) list(q *Query) (clients []Session) {

@@ -250,7 +250,7 @@ func TestPrereadTimeouts(t *testing.T) {
 			pass(200 * time.Millisecond)
 			wasReset(t, c)
 			eventually(t, func() bool { return len(r.causes()) == 1 })
-			if got := r.causes()[0]; got.Error() != x.want || r.Summary().Refusals[worker.RefusedTimeout] != 1 {
+			if got := r.causes()[0]; got.Error() != x.want || r.Summary().Refused != 1 {
 				t.Errorf("refused for %v, want %v", got, x.want)
 			}
 		})
@@ -675,7 +675,7 @@ func TestPrereadMemory(t *testing.T) {
 		c.PrereadMemory, s.Preread = room, worker.Preread{Hello: true, Timeout: time.Hour}
 	})
 	r.serve(t)
-	refused := func() int64 { return r.Summary().Refusals[worker.RefusedMemory] }
+	refused := func() int64 { return r.Summary().Refused }
 	hello := largeHello(t, "drip.example")
 	for round := range 2 {
 		before := refused()
@@ -839,7 +839,7 @@ func TestSilenceBehindHeader(t *testing.T) {
 				if x.behind == "" {
 					talk(t, c)
 				} else {
-					eventually(t, func() bool { return r.Summary().Refusals[worker.RefusedTimeout] == 1 })
+					eventually(t, func() bool { return r.Summary().Refused == 1 })
 				}
 			})
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/internal/record"
-	"github.com/penstock/penstock/proxy/internal/source"
 )
 
 // Reasons of a filter to refuse a client.
@@ -25,115 +24,6 @@ var (
 // ErrCancelOverload is the error of a client whose PostgreSQL CancelRequest is not sent.
 var ErrCancelOverload = errors.New("too many requests to cancel a query are being sent")
 
-// A Refusal is why a client was reset.
-type Refusal uint8
-
-const (
-	// RefusedByTargets: no target took the client.
-	RefusedByTargets Refusal = iota
-	// RefusedByAdmitter: the [Admitter] refused it.
-	RefusedByAdmitter
-	// RefusedHeader: its first bytes are no PROXY header, or none that is accepted.
-	RefusedHeader
-	// RefusedHello: its first bytes are no ClientHello.
-	RefusedHello
-	// RefusedTimeout: it has not sent its first bytes in time.
-	RefusedTimeout
-	// RefusedEnded: it ended in the middle of its first bytes.
-	RefusedEnded
-	// RefusedNoSource: its source is unknown, see [source.ErrUnknown].
-	RefusedNoSource
-	// RefusedFirstBytes: its first bytes do not decide its route.
-	RefusedFirstBytes
-	// RefusedByFilter: its search ended with [ErrFiltered].
-	RefusedByFilter
-	// RefusedFilterFailed: its search ended with [ErrFilterFailed].
-	RefusedFilterFailed
-	// RefusedFilterBusy: its search ended with [ErrFilterOverload].
-	RefusedFilterBusy
-	// RefusedOffLoop: it was refused after its hand-over, since TLS ends or begins here.
-	RefusedOffLoop
-	// RefusedPostgres: its first bytes are no negotiation of PostgreSQL, or it must ask for TLS and does not.
-	RefusedPostgres
-	// RefusedCancelBusy: it ended with [ErrCancelOverload].
-	RefusedCancelBusy
-	// RefusedMemory: there was no memory for its first bytes, see [ErrPrereadMemory].
-	RefusedMemory
-	// RefusedSecondHello: its session ended with [ErrSecondHello].
-	RefusedSecondHello
-	// RefusedDenied: its source is denied, see [source.ErrDenied].
-	RefusedDenied
-
-	refusals // the number of Refusals
-)
-
-var refusalNames = [refusals]string{
-	"upstream", "admission", "proxy_header", "hello", "preread_timeout", "preread_ended", "no_source", "first_bytes", "filter", "filter_failed", "filter_overload", "tls", "postgres", "cancel_overload", "preread_memory", "second_hello", "denied",
-}
-
-// String returns the name of a Refusal in a summary.
-func (r Refusal) String() string { return refusalNames[r] }
-
-// Refusals are the numbers of clients that were reset, by [Refusal].
-type Refusals [refusals]int64
-
-// Counts returns the counts by name. every includes counts of 0.
-func (r *Refusals) Counts(every bool) map[string]int64 {
-	counts := make(map[string]int64)
-	for i, n := range r {
-		if n > 0 || every {
-			counts[refusalNames[i]] = n
-		}
-	}
-	return counts
-}
-
-func refusalOf(p phase, searching bool, cause error) Refusal {
-	switch {
-	case errors.Is(cause, ErrPrereadTimeout), errors.Is(cause, ErrHeaderTimeout):
-		return RefusedTimeout
-	case cause == ErrPrereadEnded, cause == ErrHeaderEnded:
-		return RefusedEnded
-	case errors.Is(cause, ErrPrereadMemory):
-		return RefusedMemory
-	case errors.Is(cause, ErrSecondHello):
-		return RefusedSecondHello
-	case cause == source.ErrUnknown:
-		return RefusedNoSource
-	case errors.Is(cause, source.ErrDenied):
-		return RefusedDenied
-	case searching && errors.Is(cause, ErrFiltered):
-		return RefusedByFilter
-	case searching && errors.Is(cause, ErrFilterFailed):
-		return RefusedFilterFailed
-	case searching && errors.Is(cause, ErrFilterOverload):
-		return RefusedFilterBusy
-	case p == awaitPostgres:
-		return RefusedPostgres
-	case searching:
-		return RefusedByTargets
-	case p == awaitHello:
-		return RefusedHello
-	case p == awaitHeader:
-		return RefusedHeader
-	case p.recognises():
-		return RefusedFirstBytes
-	default:
-		return RefusedByAdmitter
-	}
-}
-
-// refusedOffLoop returns the Refusal of a client on no loop.
-func refusedOffLoop(cause error) Refusal {
-	switch {
-	case errors.Is(cause, ErrCancelOverload):
-		return RefusedCancelBusy
-	case errors.Is(cause, source.ErrDenied):
-		return RefusedDenied
-	}
-	return RefusedOffLoop
-}
-
 // refuse resets a client that is not served, unless it gets bytes that say why. An orderly close would look like an empty
 // answer of its server. (A unix socket has no reset: its client sees an end of file or, if it had sent something,
 // ECONNRESET.)
@@ -146,23 +36,34 @@ func (w *worker) refuse(c *Client, cause error) {
 		_ = sys.AbortOnClose(c.fd)
 	}
 	w.noteRefusal(c, cause)
-	l := c.listening
 	w.closeClient(c)
-	w.group.cfg.Host.Refused(l, cause)
 }
 
+// noteRefusal counts and records a client that is refused or, once everything has ended, cut.
 func (w *worker) noteRefusal(c *Client, cause error) {
-	outcome, why := record.Canceled, refusalOf(c.phase, c.search != nil, cause)
 	w.turnedAway.note(c, w.loop.Now())
+	outcome := record.Canceled
 	if w.canceled != nil {
 		w.canceledClients++
 	} else {
 		outcome = record.Refused
-		w.refusals[why]++
+		w.refusedClients++
+		w.group.cfg.Host.Refused(c.listening, cause)
 	}
 	if r := c.Record; r != nil {
-		r.Outcome, r.Err, r.Refusal = outcome, cause, why.String()
+		r.Outcome, r.Err = outcome, cause
+		r.Late, r.Cut = tooLate(cause), cutOff(cause)
 	}
+}
+
+// tooLate reports whether a client is refused because it has not sent its first bytes in time.
+func tooLate(cause error) bool {
+	return errors.Is(cause, ErrPrereadTimeout) || errors.Is(cause, ErrHeaderTimeout)
+}
+
+// cutOff reports whether a client is refused because it has ended in the middle of its first bytes.
+func cutOff(cause error) bool {
+	return errors.Is(cause, ErrPrereadEnded) || errors.Is(cause, ErrHeaderEnded)
 }
 
 // refusal returns the bytes for a client that is refused for a cause; nil: it is reset.
@@ -180,13 +81,11 @@ func (c *Client) refusal(cause error) []byte {
 
 // refuseWith sends a refused client bytes that say why, and closes it properly.
 func (w *worker) refuseWith(c *Client, cause error, b []byte) {
-	l := c.listening
 	w.noteRefusal(c, cause)
 	c.dropEndpoint()
 	c.refused = true
 	c.step = Step{Action: Respond, Bytes: b}
 	w.respond(c)
-	w.group.cfg.Host.Refused(l, cause)
 }
 
 // clientLeft closes a client that has gone before it was joined.

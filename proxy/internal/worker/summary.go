@@ -39,7 +39,6 @@ func (t *Totals) Add(r relay.Result) {
 type Summary struct {
 	Accepted, Active, Refused, Canceled int64 // clients
 	Left                                int64 // clients that have gone before they were joined
-	Refusals                            Refusals
 	Totals                              Totals
 	Loops                               []Load
 	Arena                               arena.Stats // of all loops
@@ -60,9 +59,6 @@ func (s *Summary) merge(o *Summary) {
 	s.Refused += o.Refused
 	s.Canceled += o.Canceled
 	s.Left += o.Left
-	for i, n := range o.Refusals {
-		s.Refusals[i] += n
-	}
 	s.Totals.Bytes.Add(o.Totals.Bytes)
 	s.Totals.Lost += o.Totals.Lost
 	for i, n := range o.Totals.Fallbacks {
@@ -104,9 +100,8 @@ func (w *worker) baseSummary() Summary {
 	counts.TimerLateP99Us, counts.TimerLateMaxUs = p99(s.TimerLate[:], s.MaxTimerLate), s.MaxTimerLate.Microseconds()
 	counts.LongTurns = sum(s.Lag[longTurn+1:])
 	return Summary{
-		Accepted: counts.Accepted, Active: counts.Active, Refused: sum(w.refusals[:]), Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
-		Refusals: w.refusals,
-		Loops:    []Load{{LoopCounts: counts, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken, Stats: s}},
+		Accepted: counts.Accepted, Active: counts.Active, Refused: w.refusedClients, Canceled: w.canceledClients, Left: w.leftClients, Totals: w.ended,
+		Loops: []Load{{LoopCounts: counts, Peeks: w.peeks, HellosMissing: w.hellosMissing, Taken: w.taken, Stats: s}},
 	}
 }
 

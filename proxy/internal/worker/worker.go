@@ -55,11 +55,10 @@ type acceptors struct {
 }
 
 type counters struct {
-	counts                       tally.LoopCounts
-	canceledClients, leftClients int64
-	peeks, hellosMissing, taken  int64
-	refusals                     Refusals
-	ended                        Totals
+	counts                                       tally.LoopCounts
+	canceledClients, leftClients, refusedClients int64
+	peeks, hellosMissing, taken                  int64
+	ended                                        Totals
 }
 
 // buffers are memory that one client after the other uses.
