@@ -34,7 +34,7 @@ func (s *Servers) Order() []string { return s.order() }
 // Read extracts the answer to a question from a reply. left is the number of records that were left out.
 func Read(reply *dns.Msg, name string, qtype uint16) (addresses []netip.Addr, targets, left int, ttl time.Duration, next, denied string) {
 	f := read(reply, question{name, qtype})
-	return f.addresses, len(f.services), f.left.n, f.ttl, f.next, f.denied
+	return f.addresses, len(f.services), len(f.refused), f.ttl, f.next, f.denied
 }
 
 // Heeds reports whether any watch uses dir.

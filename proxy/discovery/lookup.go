@@ -83,11 +83,9 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 		s.Stale = !s.Changed.IsZero()
 	})
 	switch {
-	case err != nil && (before.Err == nil || partial(err) != partial(before.Err)):
+	case err != nil && before.Err == nil:
 		text := "the DNS lookup failed, and the current endpoints stay"
 		switch {
-		case partial(err):
-			text = "some DNS records cannot be endpoints, and are left out"
 		case changed:
 			text = "one of the DNS lookups failed, and the answers to the others are used"
 		case before.Changed.IsZero() && !changed:
@@ -98,8 +96,6 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 		d.cfg.Log.Warn("DNS says that the name has no endpoints", "name", before.From, "endpoints", 0, "cause", denied)
 	case err == nil && changed && before.Endpoints == 0 && !before.Changed.IsZero():
 		d.cfg.Log.Info("DNS has endpoints for the name again", "name", before.From, "endpoints", endpoints)
-	case err == nil && partial(before.Err):
-		d.cfg.Log.Info("all DNS records can be endpoints again", "name", before.From, "endpoints", endpoints)
 	case err == nil && before.Err != nil:
 		d.cfg.Log.Info("DNS works again", "name", before.From, "endpoints", endpoints, "failures", before.Failures)
 	}
@@ -122,7 +118,7 @@ func (d *DNS) denied() string {
 }
 
 // lookup asks the questions that are due and returns all endpoints known then. known is false
-// before a server has answered.
+// before a server has answered, and after answers of which no record can be an endpoint.
 func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err error) {
 	d.round++
 	now, jitter := d.cfg.Clock.Now(), d.cfg.Random()
@@ -130,7 +126,7 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 	d.refresh(ctx, now, jitter, questions)
 	r, known, err := d.latest(questions, now)
 	if d.cfg.Type != "SRV" {
-		return plain(r.addresses, uint16(d.cfg.Port)), known, err
+		return usable(plain(r.addresses, uint16(d.cfg.Port)), r.refused, known, err)
 	}
 	targets := targetsOf(r.services)
 	if len(targets) > 2*maxTargets {
@@ -143,17 +139,27 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 	for pair := range slices.Chunk(targets, 2) {
 		of, known, err := d.latest(pair, now)
 		found[pair[0].name] = of.addresses
+		r.refused = append(r.refused, of.refused...)
 		errs = append(errs, err)
 		resolved = resolved || known
 	}
-	n := 0
+	n := len(r.refused)
 	for _, s := range r.services {
 		n += len(found[s.target])
 	}
 	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // endpoints beyond the limit are unknown
 		return nil, false, fmt.Errorf("%w: more than %d", errTooMany, MaxEndpoints)
 	}
-	return weighted(r.services, found), known && resolved, errs.join()
+	return usable(weighted(r.services, found), r.refused, known && resolved, errs.join())
+}
+
+// usable adds the refused endpoints to the others. If there are no others, the lookup has failed.
+func usable(endpoints, refused []Endpoint, known bool, err error) ([]Endpoint, bool, error) {
+	refused = slices.Compact(slices.SortedFunc(slices.Values(refused), func(a, b Endpoint) int { return cmp.Compare(a.Refused, b.Refused) }))
+	if len(endpoints) == 0 && len(refused) > 0 {
+		return nil, false, failures{err, fmt.Errorf("no record can be an endpoint: %s", refused[0].Refused)}.join()
+	}
+	return append(endpoints, refused...), known, err
 }
 
 // maxTargets is the largest number of targets of SRV records. Each takes two questions.
@@ -194,6 +200,7 @@ func (d *DNS) latest(questions []question, now time.Time) (r records, known bool
 		a := d.memory[q]
 		r.addresses = append(r.addresses, a.addresses...)
 		r.services = append(r.services, a.services...)
+		r.refused = append(r.refused, a.refused...)
 		errs = append(errs, a.err)
 		if a.denied != "" {
 			why = a.denied
@@ -208,6 +215,10 @@ func (d *DNS) latest(questions []question, now time.Time) (r records, known bool
 		return r, true, err
 	case err != nil:
 		return h.records, !h.empty(), err
+	case len(r.refused) > 0 && h.empty():
+		return r, true, nil
+	case len(r.refused) > 0:
+		return h.records, true, fmt.Errorf("no record can be an endpoint, and the last answer is kept: %s", r.refused[0].Refused)
 	}
 	if left := d.left(h, questions, now); left > 0 {
 		return h.records, true, &negativeAnswer{questions, why, now.Add(left)}
@@ -267,8 +278,10 @@ type service struct {
 type records struct {
 	addresses []netip.Addr
 	services  []service
+	refused   []Endpoint // for records that cannot lead to an endpoint
 }
 
+// empty reports whether no record can lead to an endpoint.
 func (r records) empty() bool { return len(r.addresses) == 0 && len(r.services) == 0 }
 
 // A finding is the answer to a question in a reply.
@@ -277,30 +290,6 @@ type finding struct {
 	ttl    time.Duration // the smallest one of the alias chain and the records
 	next   string        // name to look up next, if an alias leads out of the reply
 	denied string        // reason that there is no record, NXDOMAIN or NODATA; else empty
-	left   refusedRecords
-}
-
-// refusedRecords are records that cannot lead to an endpoint, and are left out.
-type refusedRecords struct {
-	n     int
-	first string // the first one, and the reason
-}
-
-func (r *refusedRecords) add(format string, args ...any) {
-	if r.n++; r.n == 1 {
-		r.first = fmt.Sprintf(format, args...)
-	}
-}
-
-// err returns an error for the answer to q, or nil if no record was left out.
-func (r *refusedRecords) err(q question) error {
-	switch r.n {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("%v: a record is left out: %s", q, r.first)
-	}
-	return fmt.Errorf("%v: %d records are left out, the first: %s", q, r.n, r.first)
 }
 
 // maxAliases is the largest number of CNAME records that are followed.
@@ -311,8 +300,8 @@ func read(reply *dns.Msg, q question) finding {
 	f := finding{ttl: forever}
 	name, ended := q.name, false
 	for i := 0; i < maxAliases && !ended; i++ {
-		alias := f.take(reply.Answer, name, q.qtype)
-		if !f.empty() || f.left.n > 0 {
+		alias := f.take(reply.Answer, name, q)
+		if !f.empty() || len(f.refused) > 0 {
 			return f
 		}
 		if ended = alias == ""; !ended {
@@ -336,16 +325,18 @@ func read(reply *dns.Msg, q question) finding {
 // forever is larger than any time to live.
 const forever = time.Duration(1 << 62)
 
-// take adds the records of name. If the name is an alias, take returns its target.
-func (f *finding) take(records []dns.RR, name string, qtype uint16) (alias string) {
+// take adds the records of name that answer q. If the name is an alias, take returns its target.
+func (f *finding) take(records []dns.RR, name string, q question) (alias string) {
 	for _, rr := range records {
 		h := rr.Header()
 		if h.Class != dns.ClassINET || dns.CanonicalName(h.Name) != name {
 			continue
 		}
 		switch {
-		case h.Rrtype == qtype:
-			f.add(rr)
+		case h.Rrtype == q.qtype:
+			if why := f.add(rr); why != "" {
+				f.refused = append(f.refused, Endpoint{Refused: fmt.Sprintf("%v: %s", q, why)})
+			}
 		case h.Rrtype == dns.TypeCNAME:
 			alias = dns.CanonicalName(rr.(*dns.CNAME).Target)
 		default:
@@ -356,30 +347,32 @@ func (f *finding) take(records []dns.RR, name string, qtype uint16) (alias strin
 	return alias
 }
 
-func (f *finding) add(rr dns.RR) {
+// add adds a record, or returns why it cannot lead to an endpoint.
+func (f *finding) add(rr dns.RR) (refused string) {
 	switch r := rr.(type) {
 	case *dns.A:
-		f.addIP(r.A)
+		return f.addIP(r.A)
 	case *dns.AAAA:
-		f.addIP(r.AAAA)
+		return f.addIP(r.AAAA)
 	case *dns.SRV:
 		target := dns.CanonicalName(r.Target)
 		if r.Port == 0 && target != "." { // "." means that there is no service (RFC 2782), whatever the port
-			f.left.add("%s has port 0", strings.TrimSuffix(target, "."))
-			return
+			return strings.TrimSuffix(target, ".") + " has port 0"
 		}
 		f.services = append(f.services, service{r.Priority, r.Weight, r.Port, target})
 	}
+	return ""
 }
 
-func (f *finding) addIP(ip []byte) {
-	if a, ok := netip.AddrFromSlice(ip); ok {
-		if why := sockopt.NoHost(a); why != "" {
-			f.left.add("%s", why)
-			return
-		}
+func (f *finding) addIP(ip []byte) (refused string) {
+	a, ok := netip.AddrFromSlice(ip)
+	if !ok {
+		return ""
+	}
+	if refused = sockopt.NoHost(a); refused == "" {
 		f.addresses = append(f.addresses, a.Unmap())
 	}
+	return refused
 }
 
 // unsaid is the time to live of a negative answer that does not give one.
@@ -451,23 +444,6 @@ func (f failures) Error() string {
 // Unwrap supports errors.Is and errors.As.
 func (f failures) Unwrap() []error { return f }
 
-// A partialError reports that some records of an answer were left out. The others are used.
-type partialError struct{ error }
-
-// partial reports whether an error consists only of partialErrors. If so, the endpoints are from the last
-// answers.
-func partial(err error) bool {
-	switch err := err.(type) {
-	case *partialError:
-		return true
-	case failures:
-		return !slices.ContainsFunc(err, func(err error) bool { return !partial(err) })
-	case interface{ Unwrap() error }:
-		return partial(err.Unwrap())
-	}
-	return false
-}
-
 // memory holds the latest answer to every question of a lookup. Each question is asked again
 // when the time to live of its own answer is over.
 type memory map[question]*answer
@@ -527,7 +503,7 @@ func (d *DNS) refresh(ctx context.Context, now time.Time, jitter float64, questi
 				return
 			}
 			r.reply, r.found, r.err = d.resolve(ctx, r.q, &answered)
-			addresses.Add(int64(len(r.found.addresses)))
+			addresses.Add(int64(len(r.found.addresses) + len(r.found.refused)))
 			if r.q.qtype != dns.TypeSRV {
 				r.reply = nil
 			}
@@ -575,13 +551,9 @@ func (d *DNS) resolve(ctx context.Context, q question, answered *atomic.Bool) (*
 	return nil, finding{}, errAliases
 }
 
-// learn records the result of asking q. After a failure the last answer stays. An answer with
-// every record left out is a failure. Any other answer is used as far as possible.
+// learn records the result of asking q. After a failure the last answer stays.
 func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter float64) {
 	a := d.memory[q]
-	if err == nil && f.empty() {
-		err = f.left.err(q)
-	}
 	if a.err = err; err != nil {
 		if err != errSilence { // it was not asked
 			a.failures++
@@ -590,9 +562,6 @@ func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter floa
 		return
 	}
 	a.finding, a.failures = f, 0
-	if err := f.left.err(q); err != nil {
-		a.err = &partialError{err}
-	}
 	a.expires = now.Add(d.cfg.lifetime(f, jitter))
 }
 
@@ -635,7 +604,7 @@ func (c *DNSConfig) backoff(failures int, jitter float64) time.Duration {
 // It is never more than MaxTTL.
 func (c *DNSConfig) lifetime(f finding, jitter float64) time.Duration {
 	most := c.MaxTTL
-	if f.denied != "" {
+	if f.empty() {
 		most = max(min(most, holdNegative), c.MinTTL)
 	}
 	ttl := min(max(f.ttl, c.MinTTL), most)

@@ -70,6 +70,14 @@ func (r *rig) fails(texts ...string) {
 	}
 }
 
+// succeeds expects that the last lookup has succeeded.
+func (r *rig) succeeds() {
+	r.t.Helper()
+	if s := r.source.Status(); s.Err != nil || s.Failures > 0 || s.Stale || !s.Confirmed.Equal(r.clock.Now()) {
+		r.t.Errorf("status %+v", s)
+	}
+}
+
 func (r *rig) watch(source discovery.Source) *rig {
 	r.source, r.updates = source, make(chan []discovery.Endpoint, 1000)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -104,17 +112,22 @@ func (r *rig) next() string {
 	}
 }
 
-// text writes endpoints as "address*weight", with "b" for backup.
+// text writes endpoints as "address*weight", with "b" for backup, and refused ones as "; " and the reason.
 func text(endpoints []discovery.Endpoint) string {
 	var words []string
+	refused := ""
 	for _, e := range endpoints {
+		if e.Refused != "" {
+			refused += "; " + e.Refused
+			continue
+		}
 		word := fmt.Sprintf("%s*%d", e.Address, e.Weight)
 		if e.Backup {
 			word += "b"
 		}
 		words = append(words, word)
 	}
-	return strings.Join(words, " ")
+	return strings.Join(words, " ") + refused
 }
 
 // parse reads what text writes.

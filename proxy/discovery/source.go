@@ -36,7 +36,8 @@ type Endpoint struct {
 	Zone string
 	// Connections is the limit of concurrent connections; 0: no limit.
 	Connections int
-	// Refused is why the endpoint is not to be used; "": it may be used.
+	// Refused is why the endpoint is not to be used; "": it may be used. If a record of DNS is unusable, only Refused
+	// is set.
 	Refused string
 }
 
@@ -80,7 +81,7 @@ type Status struct {
 	// Next is the time of the next look-up, or zero if the source waits for an event.
 	Next time.Time
 	// Err is the error of the latest attempt to find endpoints, or nil. If it is set, the endpoints are from an
-	// earlier attempt, or lack records of DNS that were left out.
+	// earlier attempt.
 	Err error
 	// Failures counts the attempts that failed since Confirmed.
 	Failures int

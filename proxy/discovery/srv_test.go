@@ -198,27 +198,29 @@ func TestSilentServersEndALookup(t *testing.T) {
 	r.fails(s.addr + " does not answer; ")
 }
 
-// TestRecordsThatLeadNowhere: records that cannot belong to an endpoint are left out with the reason, and the
+// TestRecordsThatLeadNowhere: records that cannot belong to an endpoint are refused with the reason, and the
 // others are used. If there are no others, the lookup has failed and the known endpoints stay.
 func TestRecordsThatLeadNowhere(t *testing.T) {
 	s := newServer(t)
-	s.set(srv, "30 SRV 10 1 0 a.example.", "30 SRV 10 1 5432 a.example.")
+	s.set(srv, "30 SRV 10 1 0 a.example.", "30 SRV 10 1 5432 a.example.", "30 SRV 10 1 5432 b.example.")
 	s.set("A a.example.", "30 A 10.0.0.1", "30 A 0.0.0.0", "30 A 224.0.0.1", "30 A 255.255.255.255")
 	s.set("AAAA a.example.", "30 AAAA ::", "30 AAAA fe80::1")
+	s.set("A b.example.", "30 A 0.0.0.0") // has never had an endpoint
 	cfg := services(s)
 	cfg.MinTTL = 30 * time.Second // all are asked for together
 	r := lookups(t, cfg)
 	r.again()
-	equal(t, r.told(), "10.0.0.1:5432*1")
-	r.fails("a record is left out: a.example has port 0", "3 records are left out, the first: 0.0.0.0 is not the address of a host", "2 records are left out, the first: :: is")
+	equal(t, r.told(), "10.0.0.1:5432*1; A a.example.: 0.0.0.0 is not the address of a host; A a.example.: 224.0.0.1 is a multicast address; "+
+		"A a.example.: 255.255.255.255 is the broadcast address; A b.example.: 0.0.0.0 is not the address of a host; AAAA a.example.: :: is not the address of a host; "+
+		"AAAA a.example.: fe80::1 is link-local, and has no zone; SRV _pg._tcp.db.example.: a.example has port 0")
+	r.succeeds()
 
 	s.set(srv, "30 SRV 10 1 0 a.example.")
 	s.set("A a.example.", "30 A 0.0.0.0")
 	r.again()
 	r.again()
-	if n := r.source.Status().Endpoints; n != 1 {
-		t.Errorf("%d endpoints are left of an answer that leads nowhere, want the one that was known", n)
-	}
+	r.silence()
+	r.fails("SRV _pg._tcp.db.example.: a.example has port 0")
 
 	s.set(srv, "30 SRV 10 1 5432 a.example.", "30 SRV 0 0 0 .")
 	s.set("A a.example.", "30 A 10.0.0.2")
@@ -227,36 +229,44 @@ func TestRecordsThatLeadNowhere(t *testing.T) {
 		r.again()
 	}
 	equal(t, r.told(), "10.0.0.2:5432*1 [fd00::2]:5432*1")
-	if err := r.source.Status().Err; err != nil {
-		t.Error(err)
-	}
+	r.succeeds()
 }
 
-// TestLeftOutIsNoFailure: if some records of an answer are left out, that is logged as such.
-// If all are left out, that is logged as a failure.
-func TestLeftOutIsNoFailure(t *testing.T) {
+// TestRefusedRecordIsNoFailure: while a record of an answer is refused, answers are successful, and changes among the
+// others are followed. If all records are refused, the lookup has failed.
+func TestRefusedRecordIsNoFailure(t *testing.T) {
 	s := newServer(t)
-	s.set("A db.example.", "30 A 10.0.0.1", "30 A 0.0.0.0")
+	s.set("A db.example.", "30 A 0.0.0.0", "30 A 224.0.0.1")
 	r := addresses(t, s, nil)
 	r.again()
-	equal(t, r.told(), "10.0.0.1:5432*1")
-	const leftOut, noMore = "some DNS records cannot be endpoints, and are left out", "all DNS records can be endpoints again"
-	lines := func(left, failed, well int) {
-		t.Helper()
-		equal(t, r.logged(leftOut), left)
-		equal(t, r.logged("the DNS lookup failed, and the current endpoints stay"), failed)
-		equal(t, r.logged(noMore), well)
-	}
-	lines(1, 0, 0)
-	s.set("A db.example.", "30 A 0.0.0.0")
-	r.again()
-	lines(1, 1, 0)
+	r.silence()
+	r.fails("no record can be an endpoint: A db.example.: 0.0.0.0 is not the address of a host")
+
+	const refused = "; A db.example.: 0.0.0.0 is not the address of a host"
 	s.set("A db.example.", "30 A 10.0.0.1", "30 A 0.0.0.0")
+	r.pause(30 * time.Second)
+	equal(t, r.told(), "10.0.0.1:5432*1"+refused)
+	r.succeeds()
+	s.set("A db.example.", "30 A 0.0.0.0", "30 A 10.0.0.2", "30 A 0.0.0.0")
+	r.pause(30 * time.Second)
+	equal(t, r.told(), "10.0.0.2:5432*1"+refused)
+	r.succeeds()
+	s.set("A db.example.", "30 A 10.0.0.2", "30 A 0.0.0.0")
+	r.pause(30 * time.Second)
+	r.silence()
+
+	s.set("A db.example.", "3600 A 0.0.0.0")
+	for range 3 {
+		r.pause(27 * time.Second) // as after a denial
+		r.silence()
+		r.fails("no record can be an endpoint, and the last answer is kept: A db.example.: 0.0.0.0 is not the address of a host")
+	}
+	equal(t, r.source.Status().Failures, 3)
+	equal(t, r.logged("the DNS lookup failed, and the current endpoints stay"), 1)
+	s.set("A db.example.", "30 A 10.0.0.2")
 	r.again()
-	lines(2, 1, 0)
-	s.set("A db.example.", "30 A 10.0.0.1")
-	r.again()
-	lines(2, 1, 1)
+	equal(t, r.told(), "10.0.0.2:5432*1")
+	r.succeeds()
 }
 
 func TestWeightsOfServices(t *testing.T) {

@@ -116,6 +116,12 @@ upstreams:
 	last := of(0).Confirmed
 	z.fail(false)
 	r.Until("discovery works again", func() bool { d := of(0); return d.Error == "" && d.Failures == 0 && d.Confirmed.After(last) })
+	z.set(service(t, a, 1), "_db._tcp.test. 1 IN SRV 1 1 0 two.test.", "one.test. 1 IN A 127.0.0.1", "one.test. 1 IN A 0.0.0.0")
+	r.Until("records are left out", func() bool { return of(0).LeftOut == 2 })
+	if d := of(0); d.Error != "" || d.Failures != 0 || d.Stale || d.Endpoints != 3 || d.LeftOutCause != "A one.test.: 0.0.0.0 is not the address of a host" {
+		t.Errorf("for a name with unusable records: %+v", d)
+	}
+	r.Logs(`msg="some discovered endpoints are not used" upstream=u endpoints=2`, "two.test has port 0")
 	r.Write("eps.yaml", "[nonsense]")
 	r.Until("a bad file is noticed", func() bool { d := of(1); return d.Error != "" && d.Endpoints == 1 && d.Failures > 0 })
 }
