@@ -86,11 +86,10 @@ var longAgo = time.Unix(1, 0)
 
 type deadliner interface{ SetDeadline(time.Time) error }
 
-// interrupt makes every Read, Write and wait of the leg fail from now on. It resets a connection that has no
-// deadlines.
-func (l *leg) interrupt() {
+// interrupt makes every Read, Write and wait of the leg fail from now on, and reports whether that was possible.
+func (l *leg) interrupt() bool {
 	if l.onLoop {
-		return
+		return true
 	}
 	l.state.stopped.Store(true)
 	err := l.conn.SetDeadline(longAgo)
@@ -99,10 +98,7 @@ func (l *leg) interrupt() {
 			err = errors.Join(err, d.SetDeadline(longAgo))
 		}
 	}
-	if err != nil && !errors.Is(err, net.ErrClosed) {
-		l.reset()
-		l.close()
-	}
+	return err == nil || errors.Is(err, net.ErrClosed)
 }
 
 // stopReads makes every Read of the leg fail from now on, if it has deadlines.

@@ -292,11 +292,23 @@ func (s *Session) Legs() (l Legs) {
 	return Legs{inspect(s.a.transport()), inspect(s.b.transport())}
 }
 
-// inspect keeps the final legs, if Config asks for them.
+// inspect keeps the accounts, if Config asks for them. It is called before a leg is closed. The caller holds
+// cutting, or both directions have stopped.
 func (s *Session) inspect() {
 	after := s.r.cfg.LegsAfter
 	if after <= 0 || s.r.clock.now()-s.started.Load() < int64(after) {
 		return
 	}
-	s.legs = &Legs{inspect(s.a.transport()), inspect(s.b.transport())}
+	if s.legs == nil {
+		s.legs = new(Legs)
+	}
+	s.a.inspect(&s.legs.A)
+	s.b.inspect(&s.legs.B)
+}
+
+// inspect stores the leg's account if it is known.
+func (l *leg) inspect(to *Leg) {
+	if now := inspect(l.transport()); now.Known {
+		*to = now
+	}
 }

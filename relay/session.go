@@ -93,7 +93,7 @@ type Session struct {
 	answered bool         // b has sent something; only the goroutine that drives ba uses it
 	spoke    atomic.Bool  // b has sent bytes, and a none since; kept only with waits
 	waits    *sessionWaits
-	legs     *Legs // at the end; set before finished
+	legs     *Legs // the last accounts; guarded by cutting until the session settles, set before finished
 
 	ended func(Result, error) // Start: called after all is settled
 	done  chan struct{}       // Run: closed after all is settled
@@ -358,6 +358,7 @@ func (s *Session) settleLast() {
 		return
 	}
 	if !s.guarded(s.settle) { // after a panic nobody knows which end was clean
+		s.guarded(s.inspect)
 		for _, d := range []*direction{&s.ab, &s.ba} {
 			if d.abandon(false); !d.is(ended) {
 				d.finished(ReasonError)
@@ -366,7 +367,6 @@ func (s *Session) settleLast() {
 		s.guarded(s.a.reset)
 		s.guarded(s.b.reset)
 	}
-	s.guarded(s.inspect)
 	s.waitedAtEnd()
 	s.guarded(s.a.close)
 	s.guarded(s.b.close)
@@ -524,6 +524,7 @@ func (s *Session) closeStuck() {
 // closeLegs resets and closes the connections with calls that wait inside a wrapper, or else the others. The
 // caller holds cutting.
 func (s *Session) closeLegs(inside bool) {
+	s.guarded(s.inspect)
 	for _, l := range []*leg{&s.a, &s.b} {
 		if l.waitsInside() == inside {
 			s.guarded(l.reset)
@@ -534,7 +535,9 @@ func (s *Session) closeLegs(inside bool) {
 
 // interrupt makes a leg's calls return, or closes the leg if it cannot.
 func (s *Session) interrupt(l *leg) {
-	if !s.guarded(l.interrupt) {
+	done := false
+	if s.guarded(func() { done = l.interrupt() }); !done {
+		s.guarded(s.inspect)
 		s.guarded(l.reset)
 		s.guarded(l.close)
 	}
@@ -574,6 +577,7 @@ func (s *Session) settle() {
 	resetB := finish(&s.ab, &s.ba, reason)
 	resetA := finish(&s.ba, &s.ab, reason)
 	s.noteTruncated()
+	s.guarded(s.inspect)
 	s.awaitSides(resetA, resetB)
 	s.settleSide(&s.ba, &s.ab, &s.a, resetA && !gently)
 	s.settleSide(&s.ab, &s.ba, &s.b, resetB && !gently)

@@ -2,12 +2,15 @@ package relay_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -109,6 +112,59 @@ func TestMultipathReset(t *testing.T) {
 		}
 	})
 }
+
+// TestLegsAtEnd: the result has the accounts of both TCP connections, whatever ends the session, and whatever hides them.
+func TestLegsAtEnd(t *testing.T) {
+	t.Parallel()
+
+	wrap := func(of func(c net.Conn) net.Conn) network {
+		return func(t testing.TB) (halfConn, net.Conn) {
+			far, near := tcp(t)
+			return far, of(near)
+		}
+	}
+	for name, a := range map[string]network{
+		"tcp": tcp, "tls": tlsOverTCP, "wrapped": wrap(relay.Wrap), "transparent": transparentTCP,
+		"metered":             wrap(func(c net.Conn) net.Conn { return relay.Metered(c, new(relay.Meter)) }),
+		"deaf":                wrap(func(c net.Conn) net.Conn { return deaf{c} }),
+		"without a deadline":  wrap(func(c net.Conn) net.Conn { return undated{deaf{c}} }),
+		"metered without one": wrap(func(c net.Conn) net.Conn { return relay.Metered(undated{deaf{c}}, new(relay.Meter)) }),
+	} {
+		for end, by := range map[string]func(g *rig){
+			"cut": func(g *rig) { g.cancel(errors.New("enough")) },
+			"reset": func(g *rig) {
+				c := net.Conn(g.A)
+				if over, ok := c.(*tls.Conn); ok {
+					c = over.NetConn()
+				}
+				abort(t, c)
+			},
+			"end":   func(g *rig) { _, _ = g.A.CloseWrite(), g.B.CloseWrite() },
+			"end a": func(g *rig) { _ = g.A.CloseWrite() },
+			"end b": func(g *rig) { _ = g.B.CloseWrite() },
+		} {
+			t.Run(name+"/"+end, func(t *testing.T) {
+				t.Parallel()
+				r := newRelay(t, &relay.Config{LegsAfter: 1, CloseOnEOF: strings.HasPrefix(end, "end ")})
+				g := newRig(t, r, a, tcp)
+				write(t, g.A, make([]byte, 1000))
+				readFull(t, g.B, make([]byte, 1000))
+				by(g)
+				res, _ := g.wait()
+				if l := res.Legs; l == nil || !l.A.Known || !l.B.Known || l.A.Received < 1000 || l.B.Sent < 1000 {
+					t.Errorf("ended by %v, legs %+v", res.Reason, l)
+				}
+			})
+		}
+	}
+}
+
+// undated is a connection that takes no deadlines.
+type undated struct{ deaf }
+
+func (undated) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (undated) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (undated) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 
 // TestUnixKnowsNoReset: where the other side is reset, a peer on a unix socket reads an end of
 // file, and its writes fail; only the result tells what it was.
