@@ -3,6 +3,7 @@ package fanout
 
 import (
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -28,20 +29,13 @@ type Job struct {
 	Done func(error)
 
 	targets, next, sent int
-	line                *line
-}
-
-// A line is the jobs of one source.
-type line struct {
-	source uint64
-	jobs   []*Job // jobs with targets that are still to be sent to, in the order in which they came
-	count  int    // of all its jobs
+	place               Place
 }
 
 // A Queue is the jobs of many sources. The zero value is an empty one. It is safe for concurrent use.
 type Queue struct {
 	mu    sync.Mutex
-	lines map[uint64]*line
+	lines Lines[*Job]
 	turn  []*line // lines with jobs to be sent, the next one first
 	jobs  int
 	sends int // goroutines
@@ -56,8 +50,8 @@ func (q *Queue) Add(j *Job, most int) {
 	if out != j {
 		if j.targets = j.Targets(); j.targets == 0 {
 			q.leave(j)
-		} else if j.line.jobs = append(j.line.jobs, j); len(j.line.jobs) == 1 {
-			q.turn = append(q.turn, j.line)
+		} else if j.place.of.toSend() == j {
+			q.turn = append(q.turn, j.place.of)
 		}
 		for range min(j.targets, MaxSends-q.sends) {
 			q.sends++
@@ -75,61 +69,39 @@ func (q *Queue) Add(j *Job, most int) {
 
 // enter gives a job a place. It returns the job that has to go for that, or has got none.
 func (q *Queue) enter(j *Job, most int) (out *Job) {
-	own := q.lines[j.Source]
 	if q.jobs >= most {
-		n := 1
-		if own != nil {
-			n += own.count
-		}
-		if out = q.newestOfMore(n); out == nil {
+		if out = q.lines.NewestOfMore(j.Source, 1, func(j *Job) bool { return j.next == 0 }); out == nil {
 			return j
 		}
 		q.drop(out)
-		own = q.lines[j.Source]
 	}
-	if own == nil {
-		own = &line{source: j.Source}
-		if q.lines == nil {
-			q.lines = make(map[uint64]*line)
-		}
-		q.lines[j.Source] = own
-	}
-	j.line = own
-	own.count++
+	j.place = q.lines.Add(j.Source, j, nil)
 	q.jobs++
 	return out
 }
 
-// newestOfMore returns the newest job, if it has not begun, of the source with the most jobs, which are more than n; nil: there is none.
-func (q *Queue) newestOfMore(n int) (found *Job) {
-	for _, l := range q.lines {
-		if last := len(l.jobs) - 1; l.count > n && last >= 0 && l.jobs[last].next == 0 {
-			found, n = l.jobs[last], l.count
+// toSend returns the oldest job with targets that are still to be sent to, or nil.
+func (l *line) toSend() *Job {
+	for e := l.Front(); e != nil; e = e.Next() {
+		if j := e.Value.(*Job); j.next < j.targets {
+			return j
 		}
 	}
-	return found
+	return nil
 }
 
 // drop takes out a job that has not begun.
 func (q *Queue) drop(j *Job) {
-	l := j.line
-	if l.jobs = l.jobs[:len(l.jobs)-1]; len(l.jobs) == 0 {
-		for i, other := range q.turn {
-			if other == l {
-				q.turn = append(q.turn[:i], q.turn[i+1:]...)
-				break
-			}
-		}
+	l := j.place.of
+	if q.leave(j); l.toSend() == nil {
+		q.turn = slices.DeleteFunc(q.turn, func(other *line) bool { return other == l })
 	}
-	q.leave(j)
 }
 
 // leave gives up a job's place.
 func (q *Queue) leave(j *Job) {
 	q.jobs--
-	if j.line.count--; j.line.count == 0 {
-		delete(q.lines, j.line.source)
-	}
+	q.lines.Remove(j.place)
 }
 
 // run makes sends for as long as there are any.
@@ -164,12 +136,9 @@ func (q *Queue) take() (*Job, int) {
 	}
 	l := q.turn[0]
 	q.turn = q.turn[1:]
-	j := l.jobs[0]
+	j := l.toSend()
 	target := j.next
-	if j.next++; j.next == j.targets {
-		l.jobs = l.jobs[1:]
-	}
-	if len(l.jobs) > 0 {
+	if j.next++; l.toSend() != nil {
 		q.turn = append(q.turn, l)
 	}
 	return j, target

@@ -14,13 +14,14 @@ type (
 	Waiter struct{ w waiter }
 )
 
-func (q *Queue) Join(w *Waiter, waker worker.Waker, most, now int64) bool {
-	return q.q.join(&w.w, waker, most, now)
+func (q *Queue) Join(w *Waiter, waker worker.Waker, from health.Source, most, now int64) bool {
+	return q.q.join(&w.w, waker, from, most, now)
 }
 
-func (q *Queue) Rejoin(w *Waiter, waker worker.Waker, since int64) (first bool) {
-	return q.q.rejoin(&w.w, waker, since)
+func (q *Queue) Rejoin(w *Waiter, waker worker.Waker, from health.Source, since int64) (first bool) {
+	return q.q.rejoin(&w.w, waker, from, since)
 }
+func (q *Queue) Has(w *Waiter) bool  { return q.q.has(&w.w) }
 func (q *Queue) Next()               { q.q.next() }
 func (q *Queue) Turn(w *Waiter) bool { return q.q.turnOf(&w.w) }
 func (q *Queue) Stay(w *Waiter) bool { return q.q.stay(&w.w, true) }

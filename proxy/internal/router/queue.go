@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/fanout"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/limit"
@@ -19,45 +20,50 @@ type queue struct {
 	places      *limit.Connections // places that this queue shares with other queues; nil: any number
 	waiting     atomic.Int64       // number of waiting clients, including the one with the turn
 	mu          sync.Mutex
-	first, last *waiter // under mu
-	turn        *waiter // the client that was woken and has not looked yet; under mu
-	again       bool    // there was room again meanwhile; under mu
+	first, last *waiter               // under mu
+	lines       fanout.Lines[*waiter] // all clients, under mu
+	turn        *waiter               // the client that was woken and has not looked yet; under mu
+	again       bool                  // there was room again meanwhile; under mu
 }
 
 // A waiter is a client's place in a queue. Other clients use it later.
 type waiter struct {
 	waker      worker.Waker
 	next, prev *waiter
+	line       fanout.Place
 	since      int64                 // clock, which orders the queue
 	in         atomic.Pointer[queue] // nil while it is in none; eviction sets it to nil too
 	woken      bool                  // has the turn; under the queue's mu
 }
 
-// join adds a client that comes now, unless most clients wait already that still want an answer.
-func (q *queue) join(w *waiter, waker worker.Waker, most, now int64) bool {
+// join adds a client that comes now from a source. If most clients wait already, one that has hung up makes room, or else the
+// newest one of the source with the most waiting clients, if these are more than the new client's source would have.
+func (q *queue) join(w *waiter, waker worker.Waker, from health.Source, most, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.take(most) && !(most > 0 && q.evict() && q.take(most)) {
-		return false
+	for !q.take(most) {
+		if most <= 0 || !q.evict(from, max(q.waiting.Load()-most+1, 1)) {
+			return false
+		}
 	}
-	q.add(w, waker, now)
+	q.add(w, waker, from, now)
 	return true
 }
 
 // rejoin adds a client that has waited since a time, however many wait. It reports whether the client is the first.
-func (q *queue) rejoin(w *waiter, waker worker.Waker, since int64) (first bool) {
+func (q *queue) rejoin(w *waiter, waker worker.Waker, from health.Source, since int64) (first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.places != nil {
 		q.places.Add()
 	}
-	q.add(w, waker, since)
+	q.add(w, waker, from, since)
 	return q.first == w
 }
 
 // add adds a client behind all clients that have waited as long. The caller holds mu, and has a place for it. It
 // searches from the end, where new clients belong, or from the beginning for clients that come back.
-func (q *queue) add(w *waiter, waker worker.Waker, since int64) {
+func (q *queue) add(w *waiter, waker worker.Waker, from health.Source, since int64) {
 	prev, next := q.last, (*waiter)(nil)
 	if prev != nil && prev.since > since {
 		for next = q.first; next.since <= since; next = next.next {
@@ -65,6 +71,7 @@ func (q *queue) add(w *waiter, waker worker.Waker, since int64) {
 		prev = next.prev
 	}
 	w.waker, w.since, w.woken, w.prev, w.next = waker, since, false, prev, next
+	w.line = q.lines.Add(uint64(from), w, func(o *waiter) bool { return o.since > since })
 	w.in.Store(q)
 	if prev != nil {
 		prev.next = w
@@ -83,16 +90,12 @@ func (q *queue) take(limit int64) bool {
 	return q.waiting.Load() < limit && (q.places == nil || q.places.Take())
 }
 
-// maxLooked is how many clients evict looks at.
-const maxLooked = 1024
-
-// evict removes a client that has hung up, and reports whether there was one. The client notices by [queue.has].
-func (q *queue) evict() bool {
-	w := q.first
-	for n := 0; w != nil && (w.woken || !w.waker.HungUp()); n++ {
-		if w = w.next; n == maxLooked {
-			return false
-		}
+// evict removes a client, and reports whether there was one: one that has hung up, or else the newest one of the source with the
+// most, if these are over more more than a source has. The client notices by [queue.has].
+func (q *queue) evict(from health.Source, more int64) bool {
+	w := q.hungUp()
+	if w == nil {
+		w = q.lines.NewestOfMore(uint64(from), int(more), func(w *waiter) bool { return !w.woken })
 	}
 	if w == nil {
 		return false
@@ -101,6 +104,18 @@ func (q *queue) evict() bool {
 	q.remove(w)
 	waker.Wake()
 	return true
+}
+
+// maxLooked is how many clients hungUp looks at.
+const maxLooked = 1024
+
+func (q *queue) hungUp() *waiter {
+	for w, n := q.first, 0; w != nil && n <= maxLooked; w, n = w.next, n+1 {
+		if !w.woken && w.waker.HungUp() {
+			return w
+		}
+	}
+	return nil
 }
 
 func (q *queue) has(w *waiter) bool {
@@ -218,7 +233,8 @@ func (q *queue) remove(w *waiter) {
 	if first {
 		q.wake()
 	}
-	w.waker, w.next, w.prev, w.woken = worker.Waker{}, nil, nil, false
+	q.lines.Remove(w.line)
+	w.waker, w.next, w.prev, w.line, w.woken = worker.Waker{}, nil, nil, fanout.Place{}, false
 	w.in.Store(nil) // at last, as then w belongs to its owner alone
 }
 
@@ -247,7 +263,7 @@ func (s *Search) joinEarlierQueues(since int64) {
 		if at == 0 {
 			at = since
 		}
-		if snap.upstream.queue.rejoin(&queued.place, s.waker(), at) {
+		if snap.upstream.queue.rejoin(&queued.place, s.waker(), s.from(), at) {
 			queued.due = 1 // due at once: another client may have the turn, and no use for it
 		}
 		snap.upstream.queue.next() // there may be room by now

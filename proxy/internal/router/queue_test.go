@@ -1,6 +1,8 @@
 package router_test
 
 import (
+	"errors"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,31 +14,75 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
 // TestQueueModel: the client that has waited longest is woken first, one at a time. Room that
 // comes while a client is being woken is not forgotten. A client that leaves costs no other a
-// turn. A client that comes back has its place again, behind those that came at the same time.
+// turn. A client that comes back has its place again, behind those that came at the same time. In a full queue the
+// newest clients of the sources with the most make room for a client of a source that has fewer even then.
 func TestQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q router.Queue
 		var order []*router.Waiter // as they came
-		since := map[*router.Waiter]int64{}
+		since, from := map[*router.Waiter]int64{}, map[*router.Waiter]health.Source{}
 		var gone []*router.Waiter
 		now := int64(1)
 		asked := map[*router.Waiter]bool{}
 		room := 0
 		join := func(t *rapid.T) {
 			w := new(router.Waiter)
-			most := int64(rapid.IntRange(1, 5).Draw(t, "most"))
+			most := rapid.IntRange(1, 5).Draw(t, "most")
+			by := health.Source(rapid.IntRange(1, 3).Draw(t, "source"))
 			now += int64(rapid.IntRange(0, 1).Draw(t, "time"))
-			ok := q.Join(w, worker.WakerFunc(func() { asked[w] = true }), most, now)
-			if want := int64(len(order)) < most; ok != want {
+			has := func(source health.Source) (n int) {
+				for _, o := range order {
+					if from[o] == source {
+						n++
+					}
+				}
+				return n
+			}
+			richest := func() (of health.Source) {
+				for source := range health.Source(4) {
+					if has(source) > has(of) {
+						of = source
+					}
+				}
+				return of
+			}
+			out := max(len(order)-most+1, 0)
+			want := out == 0 || has(richest()) > has(by)+out
+			if ok := q.Join(w, worker.WakerFunc(func() { asked[w] = true }), by, int64(most), now); ok != want {
 				t.Fatalf("joined: %v with %d of %d", ok, len(order), most)
 			}
-			if ok {
-				order, since[w] = append(order, w), now
+			if !want {
+				out = 0
+			}
+			for ; out > 0; out-- {
+				i := len(order) - 1
+				for ; i >= 0 && (q.Has(order[i]) || has(from[order[i]]) < has(richest())); i-- {
+				}
+				if i < 0 || !asked[order[i]] {
+					t.Fatalf("%d more are to make room, and to be woken", out)
+				}
+				for _, o := range order[i+1:] {
+					if from[o] == from[order[i]] && !asked[o] {
+						t.Fatal("a newer one of the source stays")
+					}
+				}
+				delete(asked, order[i])
+				gone = append(gone, order[i])
+				order = slices.Delete(order, i, i+1)
+			}
+			for _, o := range order {
+				if !q.Has(o) {
+					t.Fatal("one too many has made room")
+				}
+			}
+			if want {
+				order, since[w], from[w] = append(order, w), now, by
 			}
 		}
 		back := func(t *rapid.T) {
@@ -51,7 +97,7 @@ func TestQueueModel(t *testing.T) {
 				at = len(order)
 			}
 			order = slices.Insert(order, at, w)
-			if first := q.Rejoin(w, worker.WakerFunc(func() { asked[w] = true }), since[w]); first != (at == 0) {
+			if first := q.Rejoin(w, worker.WakerFunc(func() { asked[w] = true }), from[w], since[w]); first != (at == 0) {
 				t.Fatalf("that it is the first is %v, want place %d", first, at)
 			}
 		}
@@ -133,7 +179,7 @@ func TestQueueAtOnce(t *testing.T) {
 				case woken <- struct{}{}:
 				default:
 				}
-			}), clients, 1)
+			}), health.NoSource, clients, 1)
 			q.Next()
 			for {
 				if q.Turn(&w) {
@@ -160,6 +206,64 @@ func TestQueueAtOnce(t *testing.T) {
 	wg.Wait()
 	if q.Waiting() != 0 || places.Load() != 0 {
 		t.Errorf("%d wait, %d places", q.Waiting(), places.Load())
+	}
+}
+
+// TestSourcesShareTheQueue: if one source has filled the queue, for room or for an endpoint that serves, its newest clients are
+// refused for clients of other sources, and it gets no more. Then all have equal parts, and nobody makes room.
+func TestSourcesShareTheQueue(t *testing.T) {
+	for _, full := range []bool{true, false} {
+		r := newRig(t, 1, router.SnapshotConfig{QueueSize: 4, QueueTimeout: time.Minute, Hold: time.Minute}, nil)
+		if full {
+			defer r.occupy().Ended(0, answered, nil)
+		} else {
+			r.endpoint(0).SetBarred(true)
+			r.endpoint(0).SetHealthy(false)
+		}
+		var waiting []*router.Search
+		come := func(from string, want worker.Action) {
+			s := router.NewWaitingSearch(r.listener, r.snapshot)
+			s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort(from)), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
+			if step := r.inVain(s); step.Action != want {
+				t.Fatalf("full %v, after %d clients one of %s: %+v, %v", full, len(waiting), from, step, s.Err())
+			} else if want == worker.Park {
+				waiting = append(waiting, s)
+			}
+		}
+		makesRoom := func(i int) {
+			select {
+			case <-waiting[i].Woken():
+			default:
+				t.Errorf("full %v: client %d is not woken", full, i)
+			}
+			r.takes(waiting[i], worker.GiveUp)
+			if err := waiting[i].Err(); errors.Is(err, router.ErrQueueFull) != full {
+				t.Errorf("full %v: client %d: %v", full, i, err)
+			}
+		}
+		for range 4 {
+			come("192.0.2.1:1", worker.Park)
+		}
+		come("192.0.2.1:1", worker.GiveUp)
+		come("192.0.2.3:1", worker.Park)
+		makesRoom(3)
+		come("192.0.2.1:1", worker.GiveUp)
+		come("192.0.2.3:1", worker.Park)
+		makesRoom(2)
+		come("192.0.2.3:1", worker.GiveUp)
+		come("192.0.2.1:1", worker.GiveUp)
+		come("192.0.2.4:1", worker.Park)
+		come("192.0.2.5:1", worker.Park)
+		come("192.0.2.6:1", worker.GiveUp)
+		if n := r.upstream.Waiting(); n != 4 {
+			t.Errorf("full %v: %d wait", full, n)
+		}
+		for _, s := range waiting {
+			s.Close()
+		}
+		if n := r.upstream.Waiting(); n != 0 {
+			t.Errorf("full %v: %d wait in the end", full, n)
+		}
 	}
 }
 

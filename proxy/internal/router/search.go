@@ -162,7 +162,7 @@ func (s *Search) enter(now int64) (worker.Step, bool) {
 	}
 	state := s.listener.state
 	if s.place.in.Load() == nil {
-		state.queue.join(&s.place, s.waker(), 1<<62, now)
+		state.queue.join(&s.place, s.waker(), s.from(), 1<<62, now)
 		// Room that came between the look and the joining was not reported.
 		state.queue.next()
 	}
@@ -602,10 +602,10 @@ func (s *Search) visited(q *queue) int64 {
 // at the end, unless most clients wait already.
 func (s *Search) enqueue(q *queue, most, now int64) bool {
 	if since := s.visited(q); since != 0 {
-		q.rejoin(&s.place, s.waker(), since)
+		q.rejoin(&s.place, s.waker(), s.from(), since)
 		return true
 	}
-	if !q.join(&s.place, s.waker(), most, now) {
+	if !q.join(&s.place, s.waker(), s.from(), most, now) {
 		return false
 	}
 	s.visits = append(s.visits, visit{q, now})

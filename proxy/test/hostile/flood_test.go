@@ -64,3 +64,69 @@ upstreams: [{name: u, endpoints: [%q], health_check: off}]
 	}
 	s.steady(0)
 }
+
+// TestOneSourceFillsNoQueue: one source fills the queue of an upstream, without an endpoint that serves or without room, and comes
+// again and again. Clients of other sources wait beside it, and are served when they can be.
+func TestOneSourceFillsNoQueue(t *testing.T) {
+	t.Parallel()
+
+	for _, full := range []bool{false, true} {
+		t.Run(fmt.Sprintf("full %v", full), func(t *testing.T) {
+			t.Parallel()
+			address := "127.0.0.1:" + sockets.Port(t)
+			serve := func() {
+				ln, err := net.Listen("tcp", address)
+				must(t, err)
+				sockets.Serve(t, ln, sockets.Echo)
+			}
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, connections: 1}], health_check: off, queue: {size: 8, hold: 1m, timeout: 1m}}]`, address))
+			var first *net.TCPConn
+			came, waiting := int64(0), int64(8)
+			if full {
+				serve()
+				first = dial(t, r.At("l"))
+				must(t, exchange(first, []byte("first")))
+				came, waiting = 1, 9
+			}
+			var list []*net.TCPConn
+			come := func(from string) {
+				c, err := tryFrom(t, from, r.At("l"))
+				if came++; err == nil {
+					list = append(list, c)
+				}
+			}
+			flood := func() {
+				for range 20 {
+					come("127.0.0.2")
+				}
+				r.Until("the queue is full", func() bool { c := r.Status().Connections; return c.Accepted == came && c.Active == waiting })
+			}
+			flood()
+			flooding := list
+			list = nil
+			for i := range 4 {
+				come(fmt.Sprintf("127.0.0.%d", 3+i))
+			}
+			others := list
+			flood()
+			closeAll(append(flooding, list[len(others):]...))
+			if full {
+				first.Close()
+			} else {
+				serve()
+			}
+			served := 0
+			for _, c := range others {
+				if exchange(c, []byte("hello")) == nil {
+					served++
+				}
+				c.Close()
+			}
+			if served != 4 {
+				t.Errorf("%d of 4 clients of other sources are served", served)
+			}
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package fanout
+
+import (
+	"container/heap"
+	"container/list"
+)
+
+// Lines are those that wait in a bounded queue, by source. The zero value is empty. One lock guards all uses of a value.
+type Lines[T any] struct {
+	of   map[uint64]*line
+	heap byLength
+}
+
+// A Place is in Lines until it is removed. The zero value is in none.
+type Place struct {
+	of *line
+	at *list.Element
+}
+
+// A line has all of one source, the newest last.
+type line struct {
+	list.List
+	source uint64
+	index  int // in the heap
+}
+
+// Add adds one to the line of its source: before the first one that is later, or as the newest. later may be nil.
+func (l *Lines[T]) Add(source uint64, one T, later func(T) bool) (p Place) {
+	if p.of = l.of[source]; p.of == nil {
+		if l.of == nil {
+			l.of = make(map[uint64]*line)
+		}
+		p.of = &line{source: source}
+		l.of[source] = p.of
+		heap.Push(&l.heap, p.of)
+	}
+	if last := p.of.Back(); last == nil || later == nil || !later(last.Value.(T)) {
+		p.at = p.of.PushBack(one)
+	} else {
+		at := p.of.Front() // most that come back have waited longest
+		for !later(at.Value.(T)) {
+			at = at.Next()
+		}
+		p.at = p.of.InsertBefore(one, at)
+	}
+	heap.Fix(&l.heap, p.of.index)
+	return p
+}
+
+// Remove takes one out.
+func (l *Lines[T]) Remove(p Place) {
+	p.of.List.Remove(p.at)
+	if p.of.Len() > 0 {
+		heap.Fix(&l.heap, p.of.index)
+		return
+	}
+	heap.Remove(&l.heap, p.of.index)
+	delete(l.of, p.of.source)
+}
+
+// NewestOfMore returns the newest that may go of the source with the most, if it has over more more than a source; else the
+// zero value.
+func (l *Lines[T]) NewestOfMore(source uint64, more int, may func(T) bool) (newest T) {
+	if own := l.of[source]; own != nil {
+		more += own.Len()
+	}
+	if p := l.newest(0, more, may); p.of != nil {
+		newest = p.at.Value.(T)
+	}
+	return newest
+}
+
+// newest is NewestOfMore for the lines from an index of the heap on that are longer than n.
+func (l *Lines[T]) newest(index, n int, may func(T) bool) (p Place) {
+	if index >= len(l.heap) || l.heap[index].Len() <= n {
+		return Place{}
+	}
+	p.of = l.heap[index]
+	for p.at = p.of.Back(); p.at != nil; p.at = p.at.Prev() {
+		if may(p.at.Value.(T)) {
+			return p
+		}
+	}
+	if p = l.newest(2*index+1, n, may); p.of != nil {
+		n = p.of.Len()
+	}
+	if right := l.newest(2*index+2, n, may); right.of != nil {
+		return right
+	}
+	return p
+}
+
+// byLength is a heap of lines, the longest first.
+type byLength []*line
+
+func (h byLength) Len() int           { return len(h) }
+func (h byLength) Less(i, j int) bool { return h[i].List.Len() > h[j].List.Len() }
+func (h byLength) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *byLength) Push(x any) {
+	l := x.(*line)
+	l.index = len(*h)
+	*h = append(*h, l)
+}
+
+func (h *byLength) Pop() any {
+	last := len(*h) - 1
+	l := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return l
+}
