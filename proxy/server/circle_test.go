@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -157,6 +158,41 @@ upstreams:
 	r.inCircle(t, reads("unix", dir+"/two", nil), 20, "two", "three")
 	for range 3 {
 		must(t, reads("unix", dir+"/four", nil)())
+	}
+}
+
+// TestChecksInACircle: checks that would come back as clients, or to the admin API, fail before they do. An endpoint that is a
+// listener with another way out is checked.
+func TestChecksInACircle(t *testing.T) {
+	t.Parallel()
+
+	name, dir, a, b := hostName(t), t.TempDir(), sockets.Port(t), sockets.Port(t)
+	r := startWith(t, few, fmt.Sprintf(`
+admin: {bind: "unix:%[2]s/admin"}
+listeners:
+- {name: name, bind: ":%[3]s", upstream: name}
+- {name: path, bind: "unix:%[2]s/path", upstream: path}
+- {name: on, bind: ":%[4]s", upstream: fine}
+upstreams:
+- {name: name, endpoints: [{name: e, address: "%[1]s:%[3]s"}], health_check: &quick {interval: 20ms, fast_interval: 10ms}}
+- {name: path, endpoints: [{name: e, address: "unix:%[2]s/to-path"}], health_check: *quick}
+- {name: admin, endpoints: [{name: e, address: "unix:%[2]s/to-admin"}], health_check: *quick}
+- {name: on, endpoints: [{name: e, address: "%[1]s:%[4]s"}], health_check: *quick}
+- {name: fine, endpoints: [%[5]q], health_check: off}`, name, dir, a, b, named(t, "fine")))
+	for _, to := range []string{"path", "admin"} {
+		must(t, os.Symlink(filepath.Join(dir, to), filepath.Join(dir, "to-"+to)))
+	}
+	r.Until("checks of the listener with another way out", func() bool { return r.Listener("on").Connections.Accepted > 5 })
+	for of, why := range map[string]string{"name": "connections would go in a circle", "path": "connections would go in a circle", "admin": "address of the admin API"} {
+		r.Until("checks of "+of+" fail with the reason", func() bool { return strings.Contains(r.Endpoint(of, "e").Why, why) })
+	}
+	for _, of := range []string{"name", "path"} {
+		if c := r.Listener(of).Connections; c.Accepted > 0 {
+			t.Errorf("checks came to the listener %s: %+v", of, c)
+		}
+	}
+	if e := r.Endpoint("on", "e"); e.State != admin.Up {
+		t.Errorf("an endpoint that leads on: %+v", e)
 	}
 }
 

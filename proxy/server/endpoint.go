@@ -105,7 +105,7 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	if m.check != nil && !changed {
 		return
 	}
-	cfg, err := checkConfig(u, m.spec.Address)
+	cfg, err := checkConfig(u, m.spec.Address, um.circles)
 	switch {
 	case err != nil: // only discovery finds such an address: the loader checks the others
 		um.lines.Note(um.now(), &monitor.Line{
@@ -144,9 +144,11 @@ func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 	return probe
 }
 
-func checkConfig(u *config.Upstream, address string) (*health.CheckConfig, error) {
+func checkConfig(u *config.Upstream, address string, c *circles) (*health.CheckConfig, error) {
 	h := u.HealthCheck
-	p, err := health.NewProbe(probeConfig(u, address))
+	probe := probeConfig(u, address)
+	probe.Connect = c.connect(u.Name)
+	p, err := health.NewProbe(probe)
 	if err != nil {
 		return nil, err
 	}

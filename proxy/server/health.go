@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -90,7 +91,7 @@ func (um *upstreamManager) answersRound(now int64, late bool) (every time.Durati
 		}
 		u.watched = u.watched[:0]
 		for _, m := range u.order {
-			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u), Away: m.endpoint.Away()})
+			u.watched = append(u.watched, health.Watched{Answers: m.endpoint.Answers(), Judge: m.monitor, Probe: m.endOf(u, um.circles), Away: m.endpoint.Away()})
 		}
 		busy = u.answers.Round(now, cfg, u.watched, late) || busy
 	}
@@ -99,22 +100,23 @@ func (um *upstreamManager) answersRound(now int64, late bool) (every time.Durati
 
 // An ending is a [health.Prober] that finds out whether an endpoint closes a connection.
 type ending struct {
-	spec   discovery.Endpoint
-	proxy  int        // version of the PROXY header; 0: none
-	source netip.Addr // local address, if valid
+	spec    discovery.Endpoint
+	proxy   int        // version of the PROXY header; 0: none
+	source  netip.Addr // local address, if valid
+	connect func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error)
 }
 
-func (m *member) endOf(u *upstream) *ending {
+func (m *member) endOf(u *upstream, c *circles) *ending {
 	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
 		return is
 	}
-	m.ending = &ending{spec: m.spec.Endpoint, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress}
+	m.ending = &ending{spec: m.spec.Endpoint, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress, connect: c.connect(u.cfg.Name)}
 	return m.ending
 }
 
 // Probe implements [health.Prober].
 func (e *ending) Probe(ctx context.Context) error {
-	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true, Source: e.source}
+	cfg := &health.ProbeConfig{Address: e.spec.Address, End: true, Source: e.source, Connect: e.connect}
 	if e.proxy > 0 {
 		cfg.Preface = ownHeader(e.proxy)
 	}

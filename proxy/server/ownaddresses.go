@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/offload"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -261,6 +263,36 @@ func (c *circles) of(listener string) func(*worker.Client, string, loop.Address,
 			c.meet(in, listener, by, upstream, at)
 		}
 		return c.circle(in, upstream, at, name, fd, connected)
+	}
+}
+
+// connect returns the function [health.ProbeConfig].Connect of an upstream: a check that came back would count as a client, of which
+// nothing becomes. It may wait.
+func (c *circles) connect(upstream string) func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+		host, _, _ := net.SplitHostPort(address)
+		_, err := netip.ParseAddr(host)
+		return offload.Connect(ctx, d, network, address, func(text string, fd int, connected bool) error {
+			in := c.own.Load()
+			var at loop.Address
+			switch {
+			case in == nil:
+				return nil
+			case network != "unix":
+				at.AddrPort, _ = netip.ParseAddrPort(text)
+			case !connected:
+				if to, ok := in.bound[address]; ok && to.listener != "" {
+					return nil // the loader has looked for circles
+				}
+				if why := c.refuse(upstream, "unix:"+address); why != "" {
+					return errors.New(why)
+				}
+				return nil
+			default:
+				at.Path = address
+			}
+			return c.circle(in, upstream, at, err != nil, fd, connected)
+		})
 	}
 }
 

@@ -34,6 +34,9 @@ type ProbeConfig struct {
 	// Source is the local address of TCP connections, if valid.
 	Source netip.Addr
 
+	// Connect connects as [sockopt.Dial] does; nil: it is that.
+	Connect func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error)
+
 	// Preface returns the first bytes of a connection, before TLS: a PROXY header. Nil:
 	// nothing is sent. It must be safe for concurrent use.
 	Preface func(conn net.Conn) []byte
@@ -83,6 +86,9 @@ type Probe struct {
 // must not be changed afterwards.
 func NewProbe(cfg *ProbeConfig) (*Probe, error) {
 	p := &Probe{cfg: *cfg}
+	if p.cfg.Connect == nil {
+		p.cfg.Connect = sockopt.Dial
+	}
 	if err := p.setAddress(); err != nil {
 		return nil, err
 	}
@@ -142,7 +148,7 @@ func WasReset(err error) bool {
 }
 
 func (p *Probe) connect(ctx context.Context) error {
-	conn, err := sockopt.Dial(ctx, &p.dialer, p.network, p.address)
+	conn, err := p.cfg.Connect(ctx, &p.dialer, p.network, p.address)
 	if err != nil {
 		err = fmt.Errorf("connect: %w", plain(err))
 		if WasReset(err) {

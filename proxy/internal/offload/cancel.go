@@ -154,7 +154,7 @@ func dialCancel(ctx context.Context, to *router.CancelTarget) (net.Conn, error) 
 		} else if to.Snapshot.Source.IsValid() {
 			d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(to.Snapshot.Source, 0))
 		}
-		conn, err := dial(ctx, d, network, address, func(fd int, connected bool) error { return to.Circle(at, fd, connected) })
+		conn, err := Connect(ctx, d, network, address, func(_ string, fd int, connected bool) error { return to.Circle(at, fd, connected) })
 		if err == nil {
 			return conn, nil
 		}

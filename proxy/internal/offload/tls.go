@@ -322,7 +322,7 @@ func (s *Server) connect(ctx context.Context, search *router.Search, step *worke
 	} else if step.Source.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(step.Source, 0))
 	}
-	conn, err := dial(ctx, d, network, address, search.Circle)
+	conn, err := Connect(ctx, d, network, address, func(_ string, fd int, connected bool) error { return search.Circle(fd, connected) })
 	if err != nil {
 		return nil, err
 	}
@@ -373,15 +373,15 @@ func within(ctx context.Context, endpoint net.Conn, do func() error) error {
 	return err
 }
 
-// dial connects unless circle, which is [worker.Search].Circle, returns an error.
-func dial(ctx context.Context, d *net.Dialer, network, address string, circle func(fd int, connected bool) error) (net.Conn, error) {
+// Connect is [sockopt.Dial] unless circle, which is asked as [worker.Search] is, returns an error for all addresses.
+func Connect(ctx context.Context, d *net.Dialer, network, address string, circle func(at string, fd int, connected bool) error) (net.Conn, error) {
 	var back error
-	ask := func(raw syscall.RawConn, connected bool) error {
-		err := raw.Control(func(fd uintptr) { back = circle(int(fd), connected) })
+	ask := func(at string, raw syscall.RawConn, connected bool) error {
+		err := raw.Control(func(fd uintptr) { back = circle(at, int(fd), connected) })
 		return cmp.Or(back, err)
 	}
 	if network == "unix" { // its socket may be made too late, on another goroutine
-		back = circle(-1, false)
+		back = circle(address, -1, false)
 	} else {
 		set := d.Control
 		d.Control = func(network, address string, raw syscall.RawConn) error {
@@ -390,7 +390,7 @@ func dial(ctx context.Context, d *net.Dialer, network, address string, circle fu
 					return err
 				}
 			}
-			return ask(raw, false)
+			return ask(address, raw, false)
 		}
 	}
 	if back != nil {
@@ -402,7 +402,7 @@ func dial(ctx context.Context, d *net.Dialer, network, address string, circle fu
 	}
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err == nil {
-		err = ask(raw, true)
+		err = ask(conn.RemoteAddr().String(), raw, true)
 	}
 	if err != nil {
 		conn.Close()
