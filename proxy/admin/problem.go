@@ -486,7 +486,7 @@ func joined(prefix string, parts []string) string {
 func unusable(u *Upstream) string {
 	list := u.Endpoints
 	if d := u.Discovery; len(list) == 0 && d != nil {
-		return d.Kind + " " + d.From + " has none" + when(d.Denied != "", " ("+d.Denied+")")
+		return d.Kind + " " + d.From + " has none" + when(d.LeftOut > 0, " that can be used") + when(d.Denied != "", " ("+d.Denied+")")
 	}
 	if len(list) == 0 {
 		return "there are none"

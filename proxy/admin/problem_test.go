@@ -232,6 +232,15 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: dns A db.example has none (NXDOMAIN). 200 clients were refused"},
 		},
+		"no discovered endpoint that can be used": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Endpoints, u.Discovery = out, nil, &Discovery{Kind: "file", From: "eps.yaml", Endpoints: 1, LeftOut: 1, LeftOutCause: "it leads back"}
+			}),
+			[]string{
+				"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: file eps.yaml has none that can be used. 200 clients were refused",
+				"warning left_out upstream shop: 1 endpoint that discovery found cannot be used: it leads back",
+			},
+		},
 		"none that can be connected to": {
 			shop(func(u *Upstream) {
 				u.Outage, u.LastMinute.Refused = out, 200

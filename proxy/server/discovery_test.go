@@ -422,7 +422,7 @@ func TestStatusQuotesNoFile(t *testing.T) {
 	t.Parallel()
 
 	r := startUpstream(t, "discover: {file: {path: eps.yaml}}, health_check: off")
-	for _, text := range []string{"- hunter2\n", "- hunter2: 1\n", "- {address: ':hunter2'}\n", "[*hunter2]\n", "- 'a:1'\n- {name: hunter2 , name: hunter2}\n"} {
+	for _, text := range []string{"- hunter2\n", "- hunter2: 1\n", "- {address: ':hunter2'}\n", "[*hunter2]\n", "- {address: 'a:1', name: hunter2}\n- {address: 'b:1', name: hunter2}\n", "- 'a:1'\n- {name: hunter2 , name: hunter2}\n"} {
 		r.Write("eps.yaml", text)
 		path := filepath.Join(r.Dir, "eps.yaml") + ":"
 		var got string
@@ -430,7 +430,7 @@ func TestStatusQuotesNoFile(t *testing.T) {
 			got = r.Status().Upstreams[0].Discovery.Error
 			return strings.HasPrefix(got, path)
 		})
-		if strings.Contains(got, "hunter2") || !strings.HasSuffix(got, ": write a list of endpoints: the log says what is wrong here") {
+		if strings.Contains(got, "hunter2") || !strings.HasSuffix(got, ": the list of endpoints cannot be used: the log says what is wrong here") {
 			t.Errorf("%q: %s", text, got)
 		}
 		r.Write("eps.yaml", "[]")

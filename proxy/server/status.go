@@ -727,7 +727,7 @@ func limited(seconds [verdict.Kinds]float64) (by map[string]float64) {
 func discoveryStatus(status discovery.Status) *admin.Discovery {
 	cause := textOf(status.Err)
 	if p, ok := errors.AsType[config.Problem](status.Err); ok && p.Pos.Line > 0 { // the error may quote a file that only this process may read
-		cause = fmt.Sprintf("%v: write a list of endpoints: the log says what is wrong here", p.Pos)
+		cause = fmt.Sprintf("%v: the list of endpoints cannot be used: the log says what is wrong here", p.Pos)
 	}
 	return &admin.Discovery{
 		Kind: status.Kind, From: status.From, Endpoints: status.Endpoints, Changed: status.Changed, Confirmed: status.Confirmed,

@@ -531,15 +531,19 @@ func (t *statusText) discovery(d *admin.Discovery) {
 	if d == nil {
 		return
 	}
+	found := fmt.Sprintf("%s from %s %s", count(d.Endpoints, "endpoint"), d.Kind, d.From)
+	if d.LeftOut > 0 {
+		found += fmt.Sprintf(" (%d cannot be used)", d.LeftOut)
+	}
 	if d.Error == "" {
-		t.note("%s from %s %s%s", count(d.Endpoints, "endpoint"), d.Kind, d.From, when(d.Denied != "", ": "+d.Denied))
+		t.note("%s%s", found, when(d.Denied != "", ": "+d.Denied))
 		return
 	}
 	last := "no answer has succeeded yet"
 	if !d.Confirmed.IsZero() {
 		last = fmt.Sprintf("the last successful answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
 	}
-	t.note("%s from %s %s, which has failed %s: %s", count(d.Endpoints, "endpoint"), d.Kind, d.From, count(d.Failures, "time"), last)
+	t.note("%s, which has failed %s: %s", found, count(d.Failures, "time"), last)
 	t.note("%s", d.Error)
 }
 

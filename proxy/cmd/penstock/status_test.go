@@ -64,7 +64,7 @@ func aStatus(now time.Time) *admin.Status {
 					{Name: "c", State: admin.Ejected, Why: "5 failures in a row", Until: now.Add(30 * time.Second), Backup: true, Active: 1, Max: 1, Unanswered: 3, UnansweredMs: 4213},
 				},
 			},
-			{Name: "other", Balance: "round_robin", Breaker: "closed", Discovery: &admin.Discovery{Kind: "file", From: "eps.yaml", Endpoints: 2}},
+			{Name: "other", Balance: "round_robin", Breaker: "closed", Discovery: &admin.Discovery{Kind: "file", From: "eps.yaml", Endpoints: 2, LeftOut: 1}},
 		},
 	}
 }
@@ -152,7 +152,7 @@ upstream        shop   first, breaker open   active 0, waiting 0, held at first 
   endpoint      c      ejected               active 1 of 1 (limit), total 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
       ejected until 10:00:30 (in 30s): 5 failures in a row
 upstream        other  round_robin           active 0, waiting 0, in 0 B, out 0 B
-      2 endpoints from file eps.yaml
+      2 endpoints from file eps.yaml (1 cannot be used)
 upstream        kept   removed               1 session continues
 upstream        old    removed               2 sessions continue until 10:01:00 (in 1m0s)
 listener        gone   closed                3 sessions continue until 10:01:00 (in 1m0s)
