@@ -2,11 +2,14 @@ package server_test
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -626,6 +629,7 @@ func newTLSRig(t *testing.T) *tlsRig {
 	})
 	t.Cleanup(func() { close(over) })
 	g.rig = start(t, fmt.Sprintf(`
+session_log: {to: sessions.log}
 listeners:
   - {name: ended, bind: "127.0.0.1:0", tls: {certificates: [{cert: c.pem, key: c.key}]}, upstream: plain}
   - {name: begun, bind: "127.0.0.1:0", upstream: tls}
@@ -687,6 +691,42 @@ func TestResetWithTLSIsNoEnd(t *testing.T) {
 				_ = survives.Close()
 			}
 		}
+	}
+}
+
+// TestEndWithoutCloseNotify: a side with TLS that ends its connection without close_notify, after the other side has ended, ends
+// the session in order, as nginx does. Before that its end is a reset, and the line says why.
+func TestEndWithoutCloseNotify(t *testing.T) {
+	t.Parallel()
+
+	g := newTLSRig(t)
+	for _, listener := range []string{"ended", "begun"} {
+		spoken, beneath, plain := g.session(listener)
+		sends(t, spoken, "the rest")
+		must(t, plain.CloseWrite())
+		if _, err := spoken.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("%s: the side with TLS reads %v", listener, err)
+		}
+		must(t, beneath.CloseWrite())
+		if got, err := io.ReadAll(plain); string(got) != "the rest" || err != nil {
+			t.Errorf("%s: the other side reads %q, %v", listener, got, err)
+		}
+		_, beneath, plain = g.session(listener)
+		must(t, beneath.CloseWrite())
+		isReset(t, plain)
+	}
+	ends := make(map[string]int)
+	for line := range bytes.Lines(g.logged(t, 4)) {
+		var got struct{ Listener, Reason, State, Culprit, Error string }
+		must(t, json.Unmarshal(line, &got))
+		ends[strings.Join([]string{got.Listener, got.Reason, got.State, got.Culprit, got.Error}, "|")]++
+	}
+	want := map[string]int{
+		"ended|eof|--||": 1, "ended|reset|CD|client|read tcp: the TLS stream ended without close_notify": 1,
+		"begun|eof|--||": 1, "begun|reset|SD|endpoint|read tcp: the TLS stream ended without close_notify": 1,
+	}
+	if !maps.Equal(ends, want) {
+		t.Errorf("the sessions ended as %v, want %v", ends, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"strings"
+	"syscall"
 
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/relay"
@@ -71,7 +72,8 @@ func errorText(r *record.Record) string {
 	if unverified, ok := errors.AsType[*tls.CertificateVerificationError](r.Err); ok {
 		return unverified.Err.Error() // the text before it repeats other fields, and the reason after them would be cut off
 	}
-	if r.Outcome == record.Joined && r.Result.Reason == relay.ReasonReset {
+	// TLS that ended without close_notify has no errno, and its text says more.
+	if _, reset := errors.AsType[syscall.Errno](r.Err); reset && r.Outcome == record.Joined && r.Result.Reason == relay.ReasonReset {
 		switch r.Result.Culprit {
 		case relay.SideA:
 			return "the client has reset the connection"

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 	"unicode"
@@ -67,9 +68,13 @@ func TestResetError(t *testing.T) {
 		relay.SideA: "the client has reset the connection", relay.SideB: "the endpoint has reset the connection", relay.SideNone: "read tcp: read: broken pipe",
 	} {
 		r := whole()
-		r.Result.Culprit, r.Err = side, errors.New("penstock: relay: read tcp: read: broken pipe")
+		r.Result.Culprit, r.Err = side, fmt.Errorf("penstock: relay: read tcp: read: %w", syscall.EPIPE)
 		if e := eventOf(sessionlog.End, &r); e.Error() != want {
 			t.Errorf("%v: the error is %q, want %q", side, e.Error(), want)
+		}
+		r.Err = errors.New("penstock: relay: read: the TLS stream ended without close_notify")
+		if e := eventOf(sessionlog.End, &r); e.Error() != "read: the TLS stream ended without close_notify" {
+			t.Errorf("%v: the error is %q", side, e.Error())
 		}
 	}
 }

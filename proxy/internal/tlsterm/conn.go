@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -19,13 +20,15 @@ func (torn) Error() string { return "the TLS stream ended without close_notify" 
 
 func (torn) Is(target error) bool { return target == syscall.ECONNRESET }
 
-// A Conn is a TLS connection like [tls.Conn], except that its Read returns [io.EOF] only if the peer has sent close_notify.
-// A tls.Conn also returns it when the connection beneath ends between two records.
+// A Conn is a TLS connection like [tls.Conn], except that its Read returns [io.EOF] only if the peer has sent close_notify, or
+// ends the connection beneath between two records after CloseWrite: servers such as nginx end so then.
+// A tls.Conn also returns it without a CloseWrite.
 type Conn struct {
 	*tls.Conn
 	beneath *limitedConn
 	by      *state // the state that accepted it; belongs to the goroutine of the handshake
 	first   []byte // bytes that Await has read, for the next Read
+	closed  atomic.Bool
 }
 
 // firstSize is the most bytes that Await reads; the rest of a record waits in crypto/tls.
@@ -50,6 +53,12 @@ func (c *Conn) Over(beneath net.Conn) { c.beneath.Conn = beneath }
 // Beneath returns the connection that carries TLS.
 func (c *Conn) Beneath() net.Conn { return c.beneath.Conn }
 
+// CloseWrite sends close_notify.
+func (c *Conn) CloseWrite() error {
+	c.closed.Store(true) // before the peer can answer
+	return c.Conn.CloseWrite()
+}
+
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
 	if len(c.first) > 0 {
@@ -62,7 +71,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	// crypto/tls reads no further than the record that it needs, so if the connection beneath has ended, the end came
 	// before any close_notify.
-	if c.beneath.ended && (err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF)) {
+	if c.beneath.ended && (err == io.EOF && !c.closed.Load() || errors.Is(err, io.ErrUnexpectedEOF)) {
 		err = ErrTorn
 	}
 	return n, err

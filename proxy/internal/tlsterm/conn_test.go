@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -13,8 +14,8 @@ import (
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
-// TestTorn: the end of a stream is an end only if the peer has sent close_notify,
-// whichever side began the handshake.
+// TestTorn: the end of a stream is an end only if the peer has sent close_notify, or the stream ends between two records
+// after our own, whichever side began the handshake.
 func TestTorn(t *testing.T) {
 	a := newAuthority(t, "test")
 	pair := a.pair("a.test")
@@ -25,10 +26,15 @@ func TestTorn(t *testing.T) {
 		do   func(raw *net.TCPConn, c *tls.Conn) error
 		want error // nil: an end of file
 	}{
-		"close_notify":             {func(_ *net.TCPConn, c *tls.Conn) error { return c.CloseWrite() }, nil},
-		"close_notify and the end": {func(_ *net.TCPConn, c *tls.Conn) error { return c.Close() }, nil},
-		"between two records":      {func(raw *net.TCPConn, _ *tls.Conn) error { return raw.CloseWrite() }, tlsterm.ErrTorn},
+		"close_notify":                   {func(_ *net.TCPConn, c *tls.Conn) error { return c.CloseWrite() }, nil},
+		"close_notify and the end":       {func(_ *net.TCPConn, c *tls.Conn) error { return c.Close() }, nil},
+		"between two records":            {func(raw *net.TCPConn, _ *tls.Conn) error { return raw.CloseWrite() }, tlsterm.ErrTorn},
+		"between two records after ours": {func(raw *net.TCPConn, _ *tls.Conn) error { return raw.CloseWrite() }, nil},
 		"within a record": {func(raw *net.TCPConn, _ *tls.Conn) error {
+			_, err := raw.Write([]byte{23, 3, 3, 0, 100, 1, 2, 3})
+			return errors.Join(err, raw.CloseWrite())
+		}, tlsterm.ErrTorn},
+		"within a record after ours": {func(raw *net.TCPConn, _ *tls.Conn) error {
 			_, err := raw.Write([]byte{23, 3, 3, 0, 100, 1, 2, 3})
 			return errors.Join(err, raw.CloseWrite())
 		}, tlsterm.ErrTorn},
@@ -62,6 +68,9 @@ func TestTorn(t *testing.T) {
 					}()
 					conn, err := shake(t.Context(), near)
 					must(t, err)
+					if strings.HasSuffix(name, "after ours") {
+						must(t, conn.CloseWrite())
+					}
 					got, err := io.ReadAll(conn)
 					if string(got) != "data" && name != "reset" || !errors.Is(err, end.want) || end.want != nil && !errors.Is(err, syscall.ECONNRESET) {
 						t.Errorf("read %q, %v, want %v", got, err, end.want)
