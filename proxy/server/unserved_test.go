@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -209,6 +211,53 @@ func TestFailingEndpointIsTold(t *testing.T) {
 				t.Fatal(got)
 			}
 			r.Until("the problem is over", func() bool { return failing() == nil })
+		})
+	}
+}
+
+// TestLostConnections: an endpoint accepts its clients, but packets of its sessions are dropped, as where large ones do not pass. TCP gives these sessions up: because of data, also within TLS, or because the host is away (keepalive). The
+// endpoint is ejected, and the status has the cause.
+func TestLostConnections(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "up.test")
+	with := &tls.Config{Certificates: []tls.Certificate{pairOf(t, cert, key)}, SessionTicketsDisabled: true}
+	for name, c := range map[string]struct {
+		socket, upstream string
+		sends            bool
+	}{
+		"data":      {"keepalive: 0s, user_timeout: 300ms", "", true},
+		"TLS":       {"keepalive: 0s, user_timeout: 300ms", ", tls: {ca: ca.pem, sni: up.test}", true},
+		"keepalive": {"keepalive: 1s, user_timeout: 1s", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			deaf := make(chan bool)
+			up := sockets.Server(t, func(conn net.Conn) {
+				if c.upstream != "" && tls.Server(conn, with).Handshake() != nil {
+					return
+				}
+				filter(t, sockets.FD(t, conn.(*net.TCPConn)), syscall.SO_ATTACH_FILTER)
+				deaf <- true
+				<-t.Context().Done()
+			})
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, socket: {%s}}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, outlier_detection: {consecutive_failures: 2, max_ejected: 1}%s}]`, c.socket, up, c.upstream), "ca.pem", cert)
+			for range 2 {
+				conn := client(t, r.At("l"))
+				<-deaf
+				if c.sends {
+					sends(t, conn, "unheard")
+				}
+				isReset(t, conn)
+			}
+			r.Until("the sessions have ended", func() bool { return r.Status().Connections.Active == 0 })
+			const cause = "2 failures in a row, the last: connection lost before its first byte (TCP time-out, or no route)"
+			if e := r.Endpoint("u", "a"); e.State != "ejected" || e.Why != cause || e.Failures != 2 {
+				t.Errorf("%s after %d failures: %q", e.State, e.Failures, e.Why)
+			}
 		})
 	}
 }

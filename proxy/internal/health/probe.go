@@ -501,6 +501,9 @@ const (
 	HungUp
 	// Silent: it was reached, and sent nothing for the time allowed.
 	Silent
+	// Lost: it was reached, and before its first byte TCP gave the connection up: nothing was acknowledged, or there was no
+	// route any more.
+	Lost
 
 	outcomes // number of values
 )
@@ -511,13 +514,14 @@ func (o Outcome) after() bool { return o != ConnectFailed }
 // Failed reports whether the outcome counts as a failure of the endpoint.
 func (o Outcome) Failed() bool { return o >= ConnectFailed && o < outcomes }
 
-// mayBeClient reports whether the client may have caused the outcome: by garbage, or by sending nothing at all.
-func (o Outcome) mayBeClient() bool { return o == Rejected || o == HungUp || o == Silent }
+// mayBeClient reports whether the client may have caused the outcome: by garbage (which a firewall may drop), or by sending
+// nothing at all.
+func (o Outcome) mayBeClient() bool { return o >= Rejected }
 
 // OutcomeNames describe the outcomes, in a few words.
 var OutcomeNames = [outcomes]string{
 	"unknown", "ok", "connect failed", "reset before its first byte", "reset before its first byte, after the client's first byte",
-	"ended before its first byte", "silent after the connect",
+	"ended before its first byte", "silent after the connect", "connection lost before its first byte (TCP time-out, or no route)",
 }
 
 // String describes the outcome, in a few words.

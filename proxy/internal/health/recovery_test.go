@@ -143,7 +143,7 @@ func TestConnectsEndEjections(t *testing.T) {
 	if eject(health.ConnectFailed); !connected(c.Now()) {
 		t.Error("that clients have connected to it since makes no difference")
 	}
-	for _, o := range []health.Outcome{health.Silent, health.Reset, health.HungUp, health.Rejected} {
+	for _, o := range []health.Outcome{health.Silent, health.Reset, health.HungUp, health.Rejected, health.Lost} {
 		eject(o)
 		if connected(c.advance(time.Second)) {
 			t.Errorf("ejected because it was %v, it returned when something had connected", o)

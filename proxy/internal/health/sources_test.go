@@ -62,7 +62,7 @@ func source(n int) health.Source {
 	return health.SourceOf(clientAt(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)})), [2]int{})
 }
 
-var doubtful = []health.Outcome{health.Rejected, health.HungUp, health.Silent}
+var doubtful = []health.Outcome{health.Rejected, health.HungUp, health.Silent, health.Lost}
 
 // TestOneSourceAlone: one source fails any number of times, even if its failures are not
 // sampled, while others are served, some of which fail, too. There is no ejection.

@@ -3,7 +3,9 @@ package router
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/clientkey"
@@ -91,14 +93,14 @@ func (b *binding) Ended(loop int, r relay.Result, err error) {
 	for _, a := range accounts(b.listener, b.snapshot, b.endpoint) {
 		a.tally.Ended(loop, r.Duration, why)
 	}
-	o, from := outcomeOf(&r), b.from
+	o, from := outcomeOf(&r, err), b.from
 	if o == health.Reset && b.snapshot.SendProxy > 0 { // it has had the client's PROXY header
 		o = health.Rejected
 	}
 	if b.adopted && r.BToA.Bytes() == 0 { // the endpoint has answered in the earlier process
 		o = health.Unknown
 	} else {
-		b.endpoint.settled(&r, from, now)
+		b.endpoint.settled(&r, from, lost(&r, err), now)
 	}
 	if o == health.OK && r.BToA.Bytes() == 0 {
 		from = health.UnsampledSource // the source is no witness for the endpoint
@@ -170,13 +172,16 @@ func (snap *UpstreamSnapshot) notifyRoom() {
 
 // outcomeOf returns the outcome of an ended session for its endpoint. An early first byte does not count if the session
 // ended in silence: an endpoint that stands still has many such sessions, and they must not interrupt a series of failures.
-func outcomeOf(r *relay.Result) health.Outcome {
+func outcomeOf(r *relay.Result, err error) health.Outcome {
 	switch {
 	case r.First != relay.SideB || r.BToA.Bytes() > 0:
 	case r.Duration > silentCloseWindow:
 		return health.Unknown
 	default:
 		return health.HungUp
+	}
+	if r.BToA.Bytes() == 0 && lost(r, err) {
+		return health.Lost
 	}
 	switch r.Reason {
 	case relay.ReasonIdle, relay.ReasonHalfClose, relay.ReasonError, relay.ReasonCanceled:
@@ -193,6 +198,16 @@ func outcomeOf(r *relay.Result) health.Outcome {
 		return health.Rejected
 	}
 	return health.Reset
+}
+
+// lost reports whether a session ended because TCP gave up the endpoint's connection, or could not send to it any more.
+// ECONNABORTED is an operator's ss -K.
+func lost(r *relay.Result, err error) bool {
+	if r.Reason != relay.ReasonError || r.Culprit != relay.SideB {
+		return false
+	}
+	var errno syscall.Errno // on the heap
+	return errors.As(err, &errno) && errno != syscall.ECONNABORTED && !slices.Contains(localFaults[:ownFaults], errno)
 }
 
 // silentCloseWindow: an endpoint that ends a session within this time without having sent a byte has failed. Healthy
@@ -224,13 +239,13 @@ func (b *binding) firstByte(took time.Duration, asked bool) {
 
 // settled counts the end of a session: whether it was answered, and whether the endpoint ended it (a sign of life) or a
 // client that got no answer.
-func (e *Endpoint) settled(r *relay.Result, from health.Source, now int64) {
+func (e *Endpoint) settled(r *relay.Result, from health.Source, lost bool, now int64) {
 	if r.BToA.Bytes() > 0 {
 		e.answers.Served(r.Duration)
 	}
 	switch {
 	case r.Reason == relay.ReasonCanceled:
-	case r.First == relay.SideB || r.Culprit == relay.SideB:
+	case r.First == relay.SideB || r.Culprit == relay.SideB && !lost:
 		e.answers.Ended(now)
 	case r.BToA.Bytes() == 0 && r.AToB.Bytes() > 0:
 		e.answers.Left(from, r.Duration, now)

@@ -119,18 +119,18 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// TestAnEndIsALifeSign: an endpoint that ends a session, or resets it, is not silent.
+// TestAnEndIsALifeSign: an endpoint that ends a session, or resets it, is not silent. One whose connection TCP gives up is.
 func TestAnEndIsALifeSign(t *testing.T) {
-	for name, end := range map[string]relay.Result{"ended": closedSilently, "reset": reset, "by the client": {Reason: relay.ReasonReset, Culprit: relay.SideA}} {
+	for name, end := range map[string]relay.Result{"ended": closedSilently, "reset": reset, "by the client": {Reason: relay.ReasonReset, Culprit: relay.SideA}, "timed out": timedOut} {
 		a := newAsker(t)
 		a.rounds(10, a.none)
 		a.deaf[0] = true
 		for range 10 {
 			a.rounds(2, a.first)
-			a.waiting[0].limits.Of.(worker.Binding).Ended(0, end, nil)
+			a.waiting[0].limits.Of.(worker.Binding).Ended(0, end, syscall.ETIMEDOUT)
 			a.waiting = a.waiting[1:]
 		}
-		if out, want := a.endpoints[0].State().Ejected, name == "by the client"; out != want {
+		if out, want := a.endpoints[0].State().Ejected, name == "by the client" || name == "timed out"; out != want {
 			t.Errorf("%s: ejected is %v", name, out)
 		}
 	}
@@ -212,6 +212,7 @@ var (
 	rejected       = relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB, AToB: relay.Flow{Spliced: 1}}
 	left           = relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB, AToB: relay.Flow{Reason: relay.ReasonEOF}}
 	reset          = relay.Result{Reason: relay.ReasonReset, Culprit: relay.SideB}
+	timedOut       = relay.Result{Reason: relay.ReasonError, Culprit: relay.SideB, AToB: relay.Flow{Copied: 1}}
 	goesOn         = relay.Result{}
 	closedSilently = relay.Result{Reason: relay.ReasonEOF, First: relay.SideB, AToB: relay.Flow{Copied: 1}, BToA: relay.Flow{Reason: relay.ReasonEOF}}
 )
@@ -376,21 +377,34 @@ func TestChecksAreNoWitnessForHandshakes(t *testing.T) {
 // TestOutcomes: which ends of a session are a failure of its endpoint, whose place is given back. An endpoint that ends a session before
 // the client does, soon and without a byte, has failed, whatever happened to the client afterwards.
 func TestOutcomes(t *testing.T) {
+	failed := func(culprit relay.Side, answer int64) func(*relay.Result) {
+		return func(r *relay.Result) {
+			*r = relay.Result{Reason: relay.ReasonError, Culprit: culprit, AToB: relay.Flow{Copied: 9}, BToA: relay.Flow{Copied: answer}}
+		}
+	}
 	hung := relay.Result{Reason: relay.ReasonEOF, First: relay.SideB, Duration: time.Second, AToB: relay.Flow{Reason: relay.ReasonEOF}, BToA: relay.Flow{Reason: relay.ReasonEOF}}
 	for name, c := range map[string]struct {
 		change   func(*relay.Result)
 		failures int64
+		err      error
 	}{
-		"answered":                   {func(r *relay.Result) { *r = answered }, 0},
-		"silent":                     {func(r *relay.Result) { *r = silent }, 1},
-		"canceled":                   {func(r *relay.Result) { *r = relay.Result{Reason: relay.ReasonCanceled} }, 0},
-		"hung up":                    {func(*relay.Result) {}, 1},
-		"after the client's request": {func(r *relay.Result) { r.AToB.Copied = 9 }, 1},
-		"the client stays":           {func(r *relay.Result) { r.Reason, r.AToB.Reason = relay.ReasonHalfClose, relay.ReasonHalfClose }, 1},
-		"the client resets":          {func(r *relay.Result) { r.Reason, r.Culprit = relay.ReasonReset, relay.SideA }, 1},
-		"the client has left first":  {func(r *relay.Result) { r.First = relay.SideA }, 0},
-		"after a byte":               {func(r *relay.Result) { r.BToA.Spliced = 1 }, 0},
-		"after a minute":             {func(r *relay.Result) { r.Duration = time.Minute }, 0},
+		"answered":                   {func(r *relay.Result) { *r = answered }, 0, nil},
+		"silent":                     {func(r *relay.Result) { *r = silent }, 1, nil},
+		"canceled":                   {func(r *relay.Result) { *r = relay.Result{Reason: relay.ReasonCanceled} }, 0, nil},
+		"hung up":                    {func(*relay.Result) {}, 1, nil},
+		"after the client's request": {func(r *relay.Result) { r.AToB.Copied = 9 }, 1, nil},
+		"the client stays":           {func(r *relay.Result) { r.Reason, r.AToB.Reason = relay.ReasonHalfClose, relay.ReasonHalfClose }, 1, nil},
+		"the client resets":          {func(r *relay.Result) { r.Reason, r.Culprit = relay.ReasonReset, relay.SideA }, 1, nil},
+		"the client has left first":  {func(r *relay.Result) { r.First = relay.SideA }, 0, nil},
+		"after a byte":               {func(r *relay.Result) { r.BToA.Spliced = 1 }, 0, nil},
+		"after a minute":             {func(r *relay.Result) { r.Duration = time.Minute }, 0, nil},
+		"TCP time-out":               {failed(relay.SideB, 0), 1, os.NewSyscallError("read", syscall.ETIMEDOUT)},
+		"no route":                   {failed(relay.SideB, 0), 1, os.NewSyscallError("read", syscall.EHOSTUNREACH)},
+		"time-out after a byte":      {failed(relay.SideB, 1), 0, os.NewSyscallError("read", syscall.ETIMEDOUT)},
+		"time-out of the client":     {failed(relay.SideA, 0), 0, os.NewSyscallError("read", syscall.ETIMEDOUT)},
+		"ss -K":                      {failed(relay.SideB, 0), 0, os.NewSyscallError("read", syscall.ECONNABORTED)},
+		"no memory":                  {failed(relay.SideB, 0), 0, os.NewSyscallError("read", syscall.ENOMEM)},
+		"another error":              {failed(relay.SideB, 0), 0, errors.New("bad record")},
 	} {
 		r := newRig(t, 1, router.SnapshotConfig{}, nil)
 		res := hung
@@ -399,7 +413,7 @@ func TestOutcomes(t *testing.T) {
 		if up, endpoint := b.Names(); up != "u" || endpoint != "10.0.0.1:80" || r.active() != 1 {
 			t.Error(up, endpoint, r.active())
 		}
-		b.Ended(0, res, nil)
+		b.Ended(0, res, c.err)
 		if n := r.upstream.Counts().Failures; n != c.failures || r.active() != 0 {
 			t.Errorf("%s: %d failures, %d active", name, n, r.active())
 		}
