@@ -242,7 +242,7 @@ func (r *Relay) connect(d *direction, ends *pair, env *environment, from, to end
 func (d *direction) chooseMode(r *Relay, plain bool) {
 	d.set(pinned, true)
 	switch {
-	case d.is(waits) && !plain:
+	case d.is(waits) && (!plain || r.pipes != nil):
 		d.fallback(FallbackWrapped)
 	case r.cfg.Engine == EngineCopy:
 	case d.is(waits) || r.pipes == nil:

@@ -217,6 +217,9 @@ func atEnd(f *os.File) bool {
 
 // delegate lets two ends without descriptors use WriteTo or ReadFrom, which may save a copy.
 func delegate(to, from end, f *Flow) (err error, ok bool) {
+	if to.desc != nil && isFile(from.rw) {
+		return nil, false // nothing would be saved, and an error of the file would look like one of dst
+	}
 	var n int64
 	dst := to.rw.(io.Writer)
 	if to.desc == nil && isFile(dst) {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -91,6 +92,40 @@ func TestCopyToBrokenPipe(t *testing.T) {
 	write(t, far, "x")
 	if _, err := newRelay(t, nil).Copy(in, near); !errors.Is(err, syscall.EPIPE) || err.Error() != "write w: broken pipe" {
 		t.Error(err)
+	}
+}
+
+// TestCopyNamesItsSource: the error of a file that has no descriptor to move is the file's, whatever it is copied to.
+func TestCopyNamesItsSource(t *testing.T) {
+	t.Parallel()
+
+	dir := must.Get(os.Open(t.TempDir()))(t)
+	defer dir.Close()
+	closed := must.Get(os.Open("/dev/null"))(t)
+	must.Do(t, closed.Close())
+	pipe, in := blockingPipe(t)
+	in.Close()
+	must.Do(t, pipe.Close())
+	r := newRelay(t, nil)
+	_, blocking := blockingPipe(t)
+	for _, src := range []*os.File{dir, closed, pipe} {
+		_, socket := tcp(t)
+		_, local := unixStream(t)
+		out, in, err := os.Pipe()
+		must.Do(t, err)
+		defer out.Close()
+		defer in.Close()
+		file := must.Get(os.Create(filepath.Join(t.TempDir(), "to")))(t)
+		defer file.Close()
+		for _, dst := range []io.Writer{socket, local, in, file, blocking, new(bytes.Buffer)} {
+			f, err := r.Move(dst, src)
+			if e, is := err.(*os.PathError); !is || e.Op != "read" || e.Path != src.Name() {
+				t.Errorf("%s to a %T: a %T: %v", src.Name(), dst, err, err)
+			}
+			if f.Fallbacks[relay.FallbackWrapped] != 1 {
+				t.Errorf("%s to a %T: fallbacks %v", src.Name(), dst, f.Fallbacks)
+			}
+		}
 	}
 }
 
