@@ -201,6 +201,35 @@ func TestStalledLoopIsLogged(t *testing.T) {
 	})
 }
 
+// TestCountersBeginAnew: a listener, an upstream and an endpoint that come back after their last session have no counters of the
+// time before.
+func TestCountersBeginAnew(t *testing.T) {
+	t.Parallel()
+
+	const without = `
+listeners: [{name: other, bind: "127.0.0.1:0", upstream: v}]
+upstreams: [{name: v, endpoints: ["127.0.0.1:1"], health_check: off}]
+`
+	with := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q], health_check: off, on_removed: keep}]
+`, sockets.Server(t, sockets.Echo))
+	r := start(t, with)
+	session := client(t, r.At("l"))
+	echoes(t, session, "x")
+	r.Reload(without)
+	session.Close()
+	r.Until("the session has ended", func() bool {
+		s := r.Status()
+		return s.Connections.Active == 0 && len(s.RemovedSessions) == 0
+	})
+	r.Reload(with)
+	u := r.Status().Upstreams[0]
+	if l, e := r.Listener("l"), &u.Endpoints[0]; l.Connections.Accepted != 0 || u.Bytes != (admin.Bytes{}) || e.Total != 0 || e.Bytes != (admin.Bytes{}) {
+		t.Errorf("the listener has accepted %d clients, the upstream has %+v, the endpoint %d sessions and %+v", l.Connections.Accepted, u.Bytes, e.Total, e.Bytes)
+	}
+}
+
 // TestCountersOfPartsThatComeBack: a listener and an upstream are removed while they have a session, and come back. What they
 // counted before is not counted for the last minute again.
 func TestCountersOfPartsThatComeBack(t *testing.T) {

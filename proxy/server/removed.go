@@ -148,7 +148,7 @@ func (r *removed) restore(u *upstream) {
 }
 
 func (r *removed) pass(u *upstream) {
-	if was := r.upstream(u.cfg.Name); was != nil {
+	if was := r.upstream(u.cfg.Name); was != nil && was.drains() {
 		u.router, u.stats, u.budget = was.router, was.stats, was.budget
 		u.breaker, u.outlier = was.breaker, was.outlier
 	}
