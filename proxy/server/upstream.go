@@ -13,7 +13,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lanes"
 	"github.com/penstock/penstock/proxy/internal/lb"
-	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -29,7 +28,7 @@ type upstreamManager struct {
 	checker   *health.Checker
 	dnsLimit  *discovery.QueryLimiter
 	inotify   discovery.Inotify // for files that change; shared by all upstreams
-	tracked   limit.Connections // counts clients that no endpoint can serve
+	tracked   router.Places     // counts clients that no endpoint can serve
 	lanes     *lanes.Lanes
 
 	lastAnswers   lastAnswers // of discovery

@@ -1,4 +1,5 @@
 // Package fanout sends requests to many targets each, a bounded number at a time, and in turn between their sources.
+// [Lines] shares the places of any bounded queue between sources.
 package fanout
 
 import (

@@ -58,13 +58,26 @@ func (l *Lines[T]) Remove(p Place) {
 	delete(l.of, p.of.source)
 }
 
+// Len returns how many of a source there are.
+func (l *Lines[T]) Len(source uint64) int {
+	if own := l.of[source]; own != nil {
+		return own.Len()
+	}
+	return 0
+}
+
+// Most returns how many of the source with the most there are.
+func (l *Lines[T]) Most() int {
+	if len(l.heap) == 0 {
+		return 0
+	}
+	return l.heap[0].Len()
+}
+
 // NewestOfMore returns the newest that may go of the source with the most, if it has over more more than a source; else the
 // zero value.
 func (l *Lines[T]) NewestOfMore(source uint64, more int, may func(T) bool) (newest T) {
-	if own := l.of[source]; own != nil {
-		more += own.Len()
-	}
-	if p := l.newest(0, more, may); p.of != nil {
+	if p := l.newest(0, l.Len(source)+more, may); p.of != nil {
 		newest = p.at.Value.(T)
 	}
 	return newest

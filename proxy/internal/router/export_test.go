@@ -14,6 +14,8 @@ type (
 	Waiter struct{ w waiter }
 )
 
+func NewQueue(places *Places) *Queue { return &Queue{queue{places: places}} }
+
 func (q *Queue) Join(w *Waiter, waker worker.Waker, from health.Source, most, now int64) bool {
 	return q.q.join(&w.w, waker, from, most, now)
 }

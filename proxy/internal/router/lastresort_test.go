@@ -3,6 +3,7 @@ package router_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,8 +15,8 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
-	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/relay"
 )
@@ -224,7 +225,7 @@ func (w *world) vain() (n int) {
 func TestHeldAreBounded(t *testing.T) {
 	r := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
 	other := newRig(t, 1, router.SnapshotConfig{Hold: time.Second, QueueSize: 3}, nil)
-	both := new(limit.Connections)
+	both := new(router.Places)
 	both.Set(4)
 	r.upstream.HoldUnder(both)
 	other.upstream.HoldUnder(both)
@@ -248,6 +249,58 @@ func TestHeldAreBounded(t *testing.T) {
 		s.Close()
 	}
 	if both.InUse() != 0 || r.upstream.Waiting() != 0 {
+		t.Errorf("%d are held in the end", both.InUse())
+	}
+}
+
+// TestSourcesShareThePlaces: if one source has all places of all upstreams together at one upstream, its newest client there makes
+// room for a client of another source at another upstream, but for none of its own.
+func TestSourcesShareThePlaces(t *testing.T) {
+	var both router.Places
+	both.Set(4)
+	var rigs [2]*rig
+	for i := range rigs {
+		rigs[i] = newRig(t, 1, router.SnapshotConfig{Hold: time.Minute, QueueSize: 10}, nil)
+		rigs[i].upstream.HoldUnder(&both)
+		rigs[i].endpoint(0).SetBarred(true)
+		rigs[i].endpoint(0).SetHealthy(false)
+	}
+	var held []*router.Search
+	for i, c := range []struct {
+		at    int
+		from  string
+		want  worker.Action
+		evict int // the client that makes room; 0: none
+	}{
+		{0, "192.0.2.1:1", worker.Park, 0},
+		{0, "192.0.2.1:1", worker.Park, 0},
+		{0, "192.0.2.1:1", worker.Park, 0},
+		{0, "192.0.2.1:1", worker.Park, 0},
+		{1, "192.0.2.1:1", worker.GiveUp, 0},
+		{1, "192.0.2.3:1", worker.Park, 3},
+		{1, "192.0.2.3:1", worker.Park, 2},
+		{1, "192.0.2.3:1", worker.GiveUp, 0},
+		{0, "192.0.2.1:1", worker.GiveUp, 0},
+	} {
+		r := rigs[c.at]
+		s := router.NewWaitingSearch(r.listener, r.snapshot)
+		s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort(c.from)), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
+		if do := s.Next(r.clock).Action; do != c.want {
+			t.Fatalf("client %d: %v, %v", i, do, s.Err())
+		}
+		held = append(held, s)
+		if c.evict > 0 {
+			<-held[c.evict].Woken()
+			rigs[0].takes(held[c.evict], worker.GiveUp)
+		}
+		if both.InUse() > 4 {
+			t.Errorf("%d are held", both.InUse())
+		}
+	}
+	for _, s := range held {
+		s.Close()
+	}
+	if both.InUse() != 0 {
 		t.Errorf("%d are held in the end", both.InUse())
 	}
 }

@@ -2,6 +2,8 @@ package router
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +19,8 @@ import (
 // client that comes back gets its old place. Waiting clients take its lock, and so do calls that report room while some
 // wait.
 type queue struct {
-	places      *limit.Connections // places that this queue shares with other queues; nil: any number
-	waiting     atomic.Int64       // number of waiting clients, including the one with the turn
+	places      *Places      // places that this queue shares with other queues; nil: any number
+	waiting     atomic.Int64 // number of waiting clients, including the one with the turn
 	mu          sync.Mutex
 	first, last *waiter               // under mu
 	lines       fanout.Lines[*waiter] // all clients, under mu
@@ -36,13 +38,66 @@ type waiter struct {
 	woken      bool                  // has the turn; under the queue's mu
 }
 
+// Places bounds the clients of several queues together, whose places they share. The zero value is without a limit.
+type Places struct {
+	limit.Connections
+	mu     sync.Mutex          // may be locked under a queue's mu
+	queues map[*queue]struct{} // with clients
+}
+
+// note notes that a queue has got its first client, or has lost its last one.
+func (p *Places) note(q *queue, clients bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !clients {
+		delete(p.queues, q)
+		return
+	}
+	if p.queues == nil {
+		p.queues = make(map[*queue]struct{})
+	}
+	p.queues[q] = struct{}{}
+}
+
+// evict is [queue.evict] for the queue that has the source with the most clients.
+func (p *Places) evict(from health.Source, more int) bool {
+	p.mu.Lock()
+	queues := slices.Collect(maps.Keys(p.queues))
+	p.mu.Unlock()
+	var fullest *queue
+	most := more
+	for _, q := range queues {
+		q.mu.Lock()
+		if n := q.lines.Most(); n > most {
+			fullest, most = q, n
+		}
+		q.mu.Unlock()
+	}
+	if fullest == nil {
+		return false
+	}
+	fullest.mu.Lock()
+	defer fullest.mu.Unlock()
+	return fullest.evict(from, more)
+}
+
 // join adds a client that comes now from a source. If most clients wait already, one that has hung up makes room, or else the
 // newest one of the source with the most waiting clients, if these are more than the new client's source would have.
 func (q *queue) join(w *waiter, waker worker.Waker, from health.Source, most, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for !q.take(most) {
-		if most <= 0 || !q.evict(from, max(q.waiting.Load()-most+1, 1)) {
+		if most > 0 && q.evict(from, max(int(q.waiting.Load()-most)+1, 1)) {
+			continue
+		}
+		if q.places == nil || q.waiting.Load() >= most {
+			return false
+		}
+		own := q.lines.Len(uint64(from))
+		q.mu.Unlock() // its clients may be the ones to go, and no two queues are locked at a time
+		evicted := q.places.evict(from, own+1)
+		q.mu.Lock()
+		if !evicted {
 			return false
 		}
 	}
@@ -83,7 +138,9 @@ func (q *queue) add(w *waiter, waker worker.Waker, from health.Source, since int
 	} else {
 		q.last = w
 	}
-	q.waiting.Add(1)
+	if q.waiting.Add(1) == 1 && q.places != nil {
+		q.places.note(q, true)
+	}
 }
 
 func (q *queue) take(limit int64) bool {
@@ -92,10 +149,10 @@ func (q *queue) take(limit int64) bool {
 
 // evict removes a client, and reports whether there was one: one that has hung up, or else the newest one of the source with the
 // most, if these are over more more than a source has. The client notices by [queue.has].
-func (q *queue) evict(from health.Source, more int64) bool {
+func (q *queue) evict(from health.Source, more int) bool {
 	w := q.hungUp()
 	if w == nil {
-		w = q.lines.NewestOfMore(uint64(from), int(more), func(w *waiter) bool { return !w.woken })
+		w = q.lines.NewestOfMore(uint64(from), more, func(w *waiter) bool { return !w.woken })
 	}
 	if w == nil {
 		return false
@@ -223,9 +280,12 @@ func (q *queue) remove(w *waiter) {
 	} else {
 		q.last = w.prev
 	}
-	q.waiting.Add(-1)
+	left := q.waiting.Add(-1)
 	if q.places != nil {
 		q.places.Give()
+		if left == 0 {
+			q.places.note(q, false)
+		}
 	}
 	if q.turn == w {
 		q.turn, q.again, first = nil, false, true

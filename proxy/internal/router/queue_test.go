@@ -3,6 +3,7 @@ package router_test
 import (
 	"errors"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -206,6 +207,50 @@ func TestQueueAtOnce(t *testing.T) {
 	wg.Wait()
 	if q.Waiting() != 0 || places.Load() != 0 {
 		t.Errorf("%d wait, %d places", q.Waiting(), places.Load())
+	}
+}
+
+// TestSourcesShareAtOnce: many goroutines join two full queues with places in common, and each is served, refused, or woken to make
+// room. No place is lost.
+func TestSourcesShareAtOnce(t *testing.T) {
+	var places router.Places
+	places.Set(6)
+	queues := [2]*router.Queue{router.NewQueue(&places), router.NewQueue(&places)}
+	var evicted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			q, from := queues[i%2], health.Source(1)
+			if i%5 == 0 {
+				from += health.Source(i % 3)
+			}
+			for n := range int64(200) {
+				var w router.Waiter
+				woken := make(chan struct{}, 1)
+				if !q.Join(&w, worker.WakerFunc(func() {
+					select {
+					case woken <- struct{}{}:
+					default:
+					}
+				}), from, 4, n) {
+					continue
+				}
+				runtime.Gosched() // to others that join
+				for q.Next(); q.Has(&w) && !q.Turn(&w); <-woken {
+				}
+				if !q.Has(&w) {
+					evicted.Add(1)
+				}
+				q.Leave(&w)
+			}
+		})
+	}
+	wg.Wait()
+	if n := queues[0].Waiting() + queues[1].Waiting(); n != 0 || places.InUse() != 0 {
+		t.Errorf("%d wait, %d places are taken", n, places.InUse())
+	}
+	if evicted.Load() == 0 {
+		t.Error("no client has made room")
 	}
 }
 

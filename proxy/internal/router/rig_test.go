@@ -13,7 +13,6 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
-	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -35,7 +34,7 @@ type world struct {
 	snapshot *router.UpstreamSnapshot
 	listener *router.Listener
 	servers  []*server
-	holding  limit.Connections
+	holding  router.Places
 
 	clients sync.WaitGroup
 	mu      sync.Mutex

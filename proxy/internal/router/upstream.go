@@ -11,7 +11,6 @@ import (
 	"github.com/penstock/penstock/proxy/internal/clientkey"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
-	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -110,9 +109,9 @@ func (u *Upstream) Recall(e *Endpoint) {
 	e.late.Store(nil)
 }
 
-// HoldUnder sets a limit, shared with other upstreams, for the clients that are held because no endpoint can serve them. It
+// HoldUnder sets the places, shared with other upstreams, for the clients that are held because no endpoint can serve them. It
 // is called before there are clients.
-func (u *Upstream) HoldUnder(l *limit.Connections) { u.held.places = l }
+func (u *Upstream) HoldUnder(p *Places) { u.held.places = p }
 
 // Addresses returns the addresses of the endpoints, without names that are looked up, except for localhost.
 func (u *Upstream) Addresses() iter.Seq[loop.Address] {
