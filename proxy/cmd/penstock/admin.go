@@ -381,7 +381,7 @@ func elsewhere(env config.Env, path string, err error) error {
 	if at := listensElsewhere(searched(env), path); at != "" {
 		return fmt.Errorf("%s: the process that runs it has another admin address: write --admin %s", display.Text(path), display.Text(at))
 	}
-	pid, uid := processOf("/proc", path)
+	pid, uid, drains := processOf("/proc", path)
 	if pid == 0 {
 		return err
 	}
@@ -389,6 +389,9 @@ func elsewhere(env config.Env, path string, err error) error {
 	its := append(adminDirectories(environOf("/proc", pid), filepath.Clean), filepath.Join(user, "penstock"))
 	if at := listensElsewhere(its, path); at != "" {
 		return fmt.Errorf("%s: process %d runs it under another user or XDG_RUNTIME_DIR: add --admin %s", display.Text(path), pid, display.Text(at))
+	}
+	if drains {
+		return fmt.Errorf("%s: only process %d is left, which drains and accepts no client: start penstock", display.Text(path), pid)
 	}
 	list := searched(env)
 	for _, dir := range append(slices.Clone(list), its...) {
@@ -501,9 +504,9 @@ func answers(address string) bool {
 	return err == nil
 }
 
-// processOf returns another penstock run process that has a configuration, and the user of that process. It returns 0
-// if this user sees none.
-func processOf(proc, path string) (pid int, uid uint32) {
+// processOf returns another penstock run process that has a configuration, the user of that process, and whether it listens
+// nowhere, because it drains and a successor has its admin address, or had. It returns 0 if this user sees none.
+func processOf(proc, path string) (pid int, uid uint32, drains bool) {
 	path = absolute(path)
 	for of := range runs(proc) {
 		if !hasConfig(of.cwd, of.args, path) {
@@ -514,12 +517,39 @@ func processOf(proc, path string) (pid int, uid uint32) {
 			continue
 		}
 		if info, err := os.Stat(of.dir); err == nil {
-			if of, ok := info.Sys().(*syscall.Stat_t); ok {
-				return n, of.Uid
+			if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+				if pid, uid, drains = n, owner.Uid, listensNowhere(of.dir); !drains {
+					break
+				}
 			}
 		}
 	}
-	return 0, 0
+	return pid, uid, drains
+}
+
+// listensNowhere reports whether a process has no socket that listens, as far as this user may see its sockets.
+func listensNowhere(dir string) bool {
+	its := make(map[string]bool)
+	fds, _ := filepath.Glob(filepath.Join(dir, "fd", "*"))
+	for _, fd := range fds {
+		to, _ := os.Readlink(fd)
+		its[to] = true
+	}
+	for _, table := range []struct {
+		name, listens string // the value in the column of flags or states
+		inode         int    // the column
+	}{{"unix", "00010000", 6}, {"tcp", "0A", 9}, {"tcp6", "0A", 9}} {
+		text, err := os.ReadFile(filepath.Join(dir, "net", table.name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > table.inode && f[3] == table.listens && its["socket:["+f[table.inode]+"]"] {
+				return false
+			}
+		}
+	}
+	return len(fds) > 0
 }
 
 // A runOf is a penstock run process: its directory in proc, its current directory, and its arguments after run.

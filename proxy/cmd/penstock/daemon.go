@@ -200,7 +200,7 @@ func (r *daemon) openAll(ctx context.Context, cfg *config.Config, print string) 
 // alreadyRuns names the other process that runs the same file, if an address is in use.
 func (r *daemon) alreadyRuns(err error) error {
 	if r.file && errors.Is(err, syscall.EADDRINUSE) {
-		if pid, _ := processOf("/proc", r.source.name()); pid != 0 {
+		if pid, _, drains := processOf("/proc", r.source.name()); pid != 0 && !drains {
 			taken, _, _ := strings.Cut(err.Error(), ": another socket has it") // it is that process's
 			return fmt.Errorf("process %d already runs %s: %s", pid, r.source.name(), taken)
 		}

@@ -70,7 +70,7 @@ func (c *reloadCmd) readsNamed(ctx context.Context, client *admin.Client) error 
 	}
 	pid := client.Peer()
 	if pid != s.PID { // over TCP, or from a listener that the process has inherited
-		pid, _ = processOf("/proc", s.File)
+		pid, _, _ = processOf("/proc", s.File)
 	}
 	if pid != s.PID { // it runs elsewhere, or in another PID namespace
 		return nil
