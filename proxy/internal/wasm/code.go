@@ -3,13 +3,20 @@ package wasm
 // lookAtLoops returns a function's body with more code: head at the beginning of each loop, bulk before each
 // instruction that works on memory or a table as a whole, and host after each call of a function that may be the
 // host's. It fails if the body names a function or a global that only [instrument] adds. wazero finds all other
-// mistakes.
-func (p *parsed) lookAtLoops(code, head, bulk, host []byte) ([]byte, error) {
-	r := reader{b: code}
+// mistakes. It also fails if compiling the function, of type t, takes too long.
+func (p *parsed) lookAtLoops(code []byte, t uint32, head, bulk, host []byte) ([]byte, error) {
+	r, locals := reader{b: code}, p.params[t]
 	r.each(maxLocals, func() {
-		r.u32()
+		locals += r.u32()
 		r.byte()
 	})
+	p.values, p.widest = 0, 0
+	p.takes(&r, t, true) // the values of this function and of the one in front
+	p.takes(&r, t, true)
+	if r.err != nil {
+		return nil, r.err
+	}
+	w := work{set: make([]int, locals)}
 	out := make([]byte, 0, len(code)+len(code)/8)
 	done, blocks := 0, 0
 	for r.err == nil && len(r.b) > 0 {
@@ -23,6 +30,7 @@ func (p *parsed) lookAtLoops(code, head, bulk, host []byte) ([]byte, error) {
 		case op == 0x0e: // br_table
 			blocks += int(min(operands.u32(), maxBlocks)) + 1
 		}
+		w.step(op, operands)
 		p.immediates(&r, op)
 		look := head
 		switch {
@@ -42,7 +50,66 @@ func (p *parsed) lookAtLoops(code, head, bulk, host []byte) ([]byte, error) {
 	if blocks > maxBlocks {
 		r.fail("a function has %d blocks and branches, more than %d", blocks, maxBlocks)
 	}
+	w.live += int(p.widest)
+	units := w.units(blocks)
+	switch p.work += units; {
+	case units > maxWork:
+		r.fail("a function takes too long to compile: it has %d values in use over %d blocks and branches: let the compiler optimize it, or split it", w.live, blocks)
+	case p.work > maxAllWork:
+		r.fail("its functions take too long to compile: they have too many values in use over blocks and branches: leave out code")
+	}
 	return append(out, code[done:]...), r.err
+}
+
+// work is what makes wazero slow to compile a function. Its compiler passes each local that is in use over a block to the
+// block, and for each branch goes back to the place where the local was set. It does so again for each loop around a loop.
+type work struct {
+	set    []int // by local: the stretch without blocks in which it was set last; -1: it is in use over a block
+	now    int   // the present stretch
+	live   int   // values in use over blocks
+	open   []byte
+	loops  int // of open
+	nested int // blocks that loops within loops count for
+}
+
+// step looks at the next instruction.
+func (w *work) step(op byte, operands reader) {
+	switch op {
+	case 0x02, opLoop, opIf:
+		w.open = append(w.open, op)
+		if op == opLoop {
+			w.nested += 6 * w.loops
+			w.loops++
+			w.now++
+		}
+	case 0x05: // else
+		w.now++
+	case opEnd:
+		w.now++
+		if last := len(w.open) - 1; last >= 0 {
+			if w.open[last] == opLoop {
+				w.loops--
+			}
+			w.open = w.open[:last]
+		}
+	case 0x20, 0x21, 0x22: // local.get, local.set, local.tee
+		local := operands.u32()
+		switch {
+		case local >= uint32(len(w.set)) || w.set[local] < 0:
+		case op != 0x20:
+			w.set[local] = w.now
+		case w.set[local] != w.now:
+			w.set[local] = -1
+			w.live++
+		}
+	}
+}
+
+// units returns the time in units of at most 4 ns.
+func (w *work) units(blocks int) uint64 {
+	blocks += w.nested
+	values := w.live + 3 // the compiler's own
+	return uint64(values) * uint64(blocks) * uint64(values+blocks)
 }
 
 // immediates reads the immediates of an instruction of WebAssembly 2.0 (section 5.4 of its specification).
@@ -101,9 +168,17 @@ func (p *parsed) takes(r *reader, t uint32, block bool) {
 		r.fail("there is no type %d", t)
 		return
 	}
-	p.values += uint64(p.more[t])
+	values := uint64(p.more[t])
 	if block {
-		p.values += uint64(p.params[t])
+		values += uint64(p.params[t])
+		p.widest = max(p.widest, uint32(values))
+	}
+	p.values += values
+	switch p.allValues += values; {
+	case p.values > maxValues:
+		r.fail("a function has blocks and calls with %d parameters and results, more than %d", p.values, maxValues)
+	case p.allValues > maxAllValues:
+		r.fail("it has blocks and calls with %d parameters and results, more than %d", p.allValues, maxAllValues)
 	}
 }
 

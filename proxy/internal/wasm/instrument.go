@@ -51,6 +51,16 @@ const (
 	maxCode     = 8 << 20
 	maxFunction = 256 << 10
 	maxBlocks   = 10_000
+	// maxWork bounds the time to compile a function, and maxAllWork the time for all of them, see [work]. SQLite has less
+	// than half of both, and the examples have an eighth.
+	maxWork    = 1 << 31
+	maxAllWork = 1 << 32
+	// maxValues is the largest number of parameters and results of a function with its calls and blocks, and maxAllValues
+	// of all functions. The compiler needs a kilobyte for each of the function at hand.
+	maxValues    = 1 << 16
+	maxAllValues = 1 << 20
+	// maxGlobals is the largest number of globals: the compiler looks at all of them in each function.
+	maxGlobals = 1000
 )
 
 // Names of the exports that [instrument] adds: the global with the bytes of stack that are left, the global that is not
@@ -91,6 +101,9 @@ type parsed struct {
 	params        []uint32         // by type; each function has one
 	more          []uint32         // results beyond the first, by type
 	values        uint64           // values in the present body that its length does not account for
+	widest        uint32           // the most of them that one of its blocks takes and returns
+	allValues     uint64           // values in all bodies
+	work          uint64           // of compiling all bodies, see [work]
 	functions     []uint32         // types of the defined functions
 	importedFuncs uint32
 	indirect      bool // a table may have an imported function
@@ -157,9 +170,7 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 		}
 	}
 	for i, b := range p.bodies {
-		t := p.functions[i]
-		p.values = 2 * uint64(p.params[t]+p.more[t]) // of this function and of the one in front
-		if p.bodies[i].code, err = p.lookAtLoops(b.code, head, bulk, host); err != nil {
+		if p.bodies[i].code, err = p.lookAtLoops(b.code, p.functions[i], head, bulk, host); err != nil {
 			return nil, 0, fmt.Errorf("%w (in function %d)", err, p.importedFuncs+uint32(i))
 		}
 		p.bodies[i].weight += uint32(min(16*p.values, maxStack))

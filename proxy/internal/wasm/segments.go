@@ -31,7 +31,7 @@ func (p *parsed) readGlobals() error {
 	if r.b == nil {
 		return nil
 	}
-	p.globals = r.each(maxTypes, func() {
+	p.globals = r.each(maxGlobals, func() {
 		r.take(2)
 		p.constant(&r)
 	})

@@ -314,6 +314,35 @@ func TestRefused(t *testing.T) {
 		m.Func("", "", "", 0, code)
 		return m.Bytes()
 	}
+	// over makes functions with n blocks. Then each local is read, and if not crossing it is set between.
+	over := func(locals, functions, n int, block, within []byte, crossing bool) []byte {
+		m := &Module{Pages: 1}
+		code := bytes.Repeat(Code(Const(1), block, within, End), n)
+		for local := range uint32(locals) {
+			if !crossing {
+				code = append(code, Code(Const(1), Set(local))...)
+			}
+			code = append(code, Code(Get(local), Drop)...)
+		}
+		for range functions {
+			m.Func("", "", "", uint32(locals), code)
+		}
+		return m.Bytes()
+	}
+	ifs, loops := []byte{0x04, 0x40}, []byte{Drop, 0x03, 0x40}
+	calls1000 := func(functions, n int) []byte {
+		m, many := &Module{Pages: 1}, strings.Repeat(i32, 1000)
+		results := m.Func("", "", many, 0, bytes.Repeat(Const(1), 1000))
+		takes := m.Func("", many, "", 0)
+		for range functions {
+			m.Func("", "", "", 0, bytes.Repeat(Code(Call(results), Call(takes)), n))
+		}
+		return m.Bytes()
+	}
+	globals := &Module{Pages: 1}
+	for range 1001 {
+		globals.Global(1)
+	}
 	for _, c := range []struct {
 		name string
 		code []byte
@@ -347,6 +376,12 @@ func TestRefused(t *testing.T) {
 		{"too many blocks", function(bytes.Repeat([]byte{0x02, 0x40, End}, 10_001)), wasm.ErrInvalid, "10001 blocks and branches, more than 10000 (in function 0)"},
 		{"too many loops", function(bytes.Repeat([]byte{0x03, 0x40, End}, 2_001)), wasm.ErrInvalid, "10005 blocks"},
 		{"too many targets", function(Code(Const(0), []byte{0x0e}, []byte{0x91, 0x4e}, make([]byte, 10_001+1))), wasm.ErrInvalid, "blocks and branches"},
+		{"too many locals over loops", over(1000, 1, 400, loops, nil, true), wasm.ErrInvalid, "1000 values in use over 2000 blocks and branches: let the compiler optimize it, or split it (in function 0)"},
+		{"too many locals over loops within loops", over(1000, 1, 1, Code(Drop, bytes.Repeat([]byte{0x03, 0x40}, 30)), bytes.Repeat([]byte{End}, 29), true), wasm.ErrInvalid, "1000 values in use over 150 blocks"},
+		{"too many locals over blocks of all functions", over(1000, 5, 900, ifs, nil, true), wasm.ErrInvalid, "its functions take too long to compile"},
+		{"too many results of calls", calls1000(1, 66), wasm.ErrInvalid, "a function has blocks and calls with 65934 parameters and results, more than 65536 (in function 2)"},
+		{"too many results of all calls", calls1000(20, 60), wasm.ErrInvalid, "it has blocks and calls with 10"},
+		{"too many globals", globals.Bytes(), wasm.ErrInvalid, "1001 elements, more than 1000"},
 		{"giant", append(imports("env", "f", i32), make([]byte, 33<<20)...), wasm.ErrInvalid, "more than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -361,7 +396,7 @@ func TestRefused(t *testing.T) {
 		})
 	}
 	noMemory := []byte("\x00asm\x01\x00\x00\x00\x05\x01\x00") // a section of memories without one
-	for _, code := range [][]byte{imports("env", "f", i32), calls(1), sets(0), noMemory, function(bytes.Repeat([]byte{1}, 255<<10))} {
+	for _, code := range [][]byte{imports("env", "f", i32), calls(1), sets(0), noMemory, function(bytes.Repeat([]byte{1}, 255<<10)), over(50, 1, 3000, ifs, nil, true), over(3000, 1, 3000, ifs, nil, false)} {
 		if m, err := wasm.Compile(t.Context(), code, host, wasm.Bounds{}); err != nil {
 			t.Error(err)
 		} else {
