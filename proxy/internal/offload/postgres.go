@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/match"
 	"github.com/penstock/penstock/proxy/internal/postgres"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 	"github.com/penstock/penstock/proxy/internal/worker"
@@ -58,7 +59,7 @@ var pgRefusals = []struct {
 	{[]error{router.ErrNoRoute, router.ErrLoop, match.ErrUndecided}, postgres.Refusal(postgres.Rejected, "the proxy has no route for this user, database and address")},
 	{
 		[]error{
-			limit.ErrSourceConnections, limit.ErrSourceRate, limit.ErrSources, lb.ErrFull, router.ErrQueueFull, router.ErrQueueTimeout,
+			limit.ErrSourceConnections, limit.ErrSourceRate, limit.ErrSources, lb.ErrFull, router.ErrQueueFull, record.ErrQueueTimeout,
 			worker.ErrFilterOverload, tlsterm.ErrSessions,
 		},
 		postgres.Refusal(postgres.TooManyConnections, "the proxy has too many connections for this client"),

@@ -54,6 +54,9 @@ const (
 // more or the client is no longer admitted.
 var ErrAbandoned = errors.New("given up early")
 
+// ErrQueueTimeout is wrapped by the error of a client that has waited for room as long as it may.
+var ErrQueueTimeout = errors.New("queue timeout: all endpoints at their connection limit")
+
 // ErrTLS is wrapped by the error of any TLS handshake. Errors of crypto/tls have no type in common.
 var ErrTLS = errors.New("TLS handshake")
 

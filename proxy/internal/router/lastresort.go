@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -400,12 +401,12 @@ func (s *Search) hold(err error, now int64) bool {
 		return false
 	}
 	if snap.upstream.held.waiting.Load() == 0 {
-		snap.upstream.heldFull.Store(false) // left by earlier clients
+		snap.upstream.heldFull.Store(0) // left by earlier clients
 	}
 	if s.patience(now) <= 0 || !s.enqueue(&snap.upstream.held, snap.QueueSize-snap.upstream.queue.waiting.Load(), now) {
 		return false
 	}
-	if snap.upstream.heldFull.Load() {
+	if snap.upstream.heldFull.Load() != 0 {
 		s.joinEarlierQueues(s.visited(&snap.upstream.held))
 	} else if !s.held {
 		s.held = true
@@ -419,7 +420,7 @@ func (s *Search) hold(err error, now int64) bool {
 // isFull reports whether an error refuses a client because of limits, and not because of the states
 // of endpoints.
 func isFull(err error) bool {
-	return errors.Is(err, lb.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, ErrQueueTimeout)
+	return errors.Is(err, lb.ErrFull) || errors.Is(err, ErrQueueFull) || errors.Is(err, record.ErrQueueTimeout)
 }
 
 // await lets a held client look for an endpoint when it was woken, or when it is the first and a trial is due. A client
@@ -455,11 +456,14 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 			return worker.Step{}, false
 		}
 		s.full = full
-		snap.upstream.heldFull.Store(full)
 		if !full {
+			snap.upstream.heldFull.Store(0)
 			s.noteUnserved(now)
-		} else if len(s.earlier) == 0 && q.isFirst(&s.place) { // it hears of room before new clients
-			s.joinEarlierQueues(s.visited(q))
+		} else {
+			snap.upstream.heldFull.CompareAndSwap(0, now)
+			if len(s.earlier) == 0 && q.isFirst(&s.place) { // it hears of room before new clients
+				s.joinEarlierQueues(s.visited(q))
+			}
 		}
 		if left = s.patience(now); left <= 0 || !q.stay(&s.place, true) {
 			break
@@ -472,7 +476,7 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	if left <= 0 {
 		s.leaveQueues()
 		if s.full { // an endpoint serves, but earlier clients had its room
-			s.cause = ErrQueueTimeout
+			s.cause = record.ErrQueueTimeout
 		}
 		s.refuse(s.cause, s.full, now)
 		return worker.Step{}, false
@@ -480,15 +484,17 @@ func (s *Search) await(now int64) (worker.Step, bool) {
 	return worker.Step{Action: worker.Park, Timeout: s.untilTrials(min(left, snap.upstream.untilTrial(now)), now)}, true
 }
 
-// patience returns how much longer a client is held. If only room is missing, it is held as long as other clients wait for
-// room.
+// patience returns how much longer a client is held. While only room is missing, it waits for that as long as other clients do.
 func (s *Search) patience(now int64) time.Duration {
 	times := s.snapshot.times()
-	wait := times.Hold
-	if s.full || s.snapshot.upstream.heldFull.Load() { // found by the last client that looked
-		wait = max(wait, times.QueueTimeout)
+	end, full := s.failing+int64(times.Hold), s.snapshot.upstream.heldFull.Load() // found by the last client that looked
+	if s.full || full != 0 {
+		end = max(end, s.failing+int64(times.QueueTimeout))
 	}
-	return time.Duration(s.failing + int64(wait) - now)
+	if full != 0 {
+		end = min(end, max(full, s.failing)+int64(times.QueueTimeout))
+	}
+	return time.Duration(end - now)
 }
 
 // untilTrial returns how long to wait until it is worth looking for an endpoint without a wake-up.

@@ -845,3 +845,70 @@ func TestHeldKeepTheirOrder(t *testing.T) {
 		s.Close()
 	}
 }
+
+// TestHeldThenFull: clients that were held, and then find the endpoint full, wait for room for queue.timeout, as clients that come
+// then, and no longer than queue.hold in all. They look again only when they are woken, or their time is over.
+func TestHeldThenFull(t *testing.T) {
+	for name, c := range map[string]struct{ hold, timeout, back, waits time.Duration }{
+		"timeout below hold":      {3 * time.Second, 2 * time.Second, 500 * time.Millisecond, 2500 * time.Millisecond},
+		"back when hold ends":     {3 * time.Second, 2 * time.Second, 2500 * time.Millisecond, 3 * time.Second},
+		"hold below timeout":      {time.Second, 2 * time.Second, 500 * time.Millisecond, 2 * time.Second},
+		"the endpoint stays away": {3 * time.Second, 2 * time.Second, time.Hour, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1, router.SnapshotConfig{QueueSize: 10, QueueTimeout: c.timeout, Hold: c.hold}, nil)
+			r.endpoint(0).SetLimit(1)
+			began, refused, served := r.clock, 0, 0
+			type client struct {
+				*router.Search
+				due int64
+			}
+			var waiting []*client
+			for range 3 {
+				s := router.NewWaitingSearch(r.listener, r.snapshot)
+				s.Begin(worker.NewClient(source.TCP(netip.MustParseAddrPort("192.0.2.1:1")), netip.MustParseAddrPort("192.0.2.2:2")), r.clock)
+				waiting = append(waiting, &client{s, r.clock})
+			}
+			looks := func(s *client) (goesOn bool) {
+				for {
+					step := s.Next(r.clock)
+					switch step.Action {
+					case worker.Park:
+						s.due = r.clock + int64(step.Timeout)
+						return true
+					case worker.GiveUp:
+						if refused++; time.Duration(r.clock-began) != c.waits {
+							t.Errorf("refused after %v: %v", time.Duration(r.clock-began), s.Err())
+						}
+					case worker.Connect:
+						if r.clock-began < int64(c.back) {
+							s.Failed(syscall.ECONNREFUSED, r.clock)
+							continue
+						}
+						limits := r.reached(s.Search)
+						t.Cleanup(func() { limits.Of.(worker.Binding).Ended(0, answered, nil) })
+						served++
+					}
+					s.Close()
+					return false
+				}
+			}
+			for r.clock <= began+int64(4*time.Second) {
+				waiting = slices.DeleteFunc(waiting, func(s *client) bool {
+					select {
+					case <-s.Woken():
+					default:
+						if r.clock < s.due {
+							return false
+						}
+					}
+					return !looks(s)
+				})
+				r.pass(10 * time.Millisecond)
+			}
+			if want := min(int(time.Hour/c.back)/2, 1); len(waiting) > 0 || served != want || refused != 3-want {
+				t.Errorf("%d wait, %d are served, %d refused", len(waiting), served, refused)
+			}
+		})
+	}
+}

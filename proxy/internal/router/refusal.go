@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/proxy/display"
 	"github.com/penstock/penstock/proxy/internal/lb"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/tlsterm"
 )
 
@@ -18,8 +19,6 @@ var (
 	ErrNoRoute = errors.New("no matching route")
 	// ErrQueueFull: the client would have to wait, and the queue is full.
 	ErrQueueFull = errors.New("every endpoint is at its limit, and the queue is full")
-	// ErrQueueTimeout: the client has waited as long as it may.
-	ErrQueueTimeout = errors.New("queue timeout: all endpoints at their connection limit")
 	// ErrCircuitOpen: the upstream's circuit breaker is open.
 	ErrCircuitOpen = errors.New("the circuit breaker is open")
 	// ErrLoop: the client's original destination is an address of this process.
@@ -57,7 +56,7 @@ var refusalNames = [refusals]string{"unavailable", "full", "queue_timeout", "cir
 // refusalOf returns the counted reason of an error that ends a search.
 func refusalOf(err error) refusal {
 	switch {
-	case errors.Is(err, ErrQueueTimeout):
+	case errors.Is(err, record.ErrQueueTimeout):
 		return refusedQueue
 	case errors.Is(err, ErrQueueFull), errors.Is(err, lb.ErrFull):
 		return refusedFull

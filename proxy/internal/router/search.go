@@ -331,7 +331,7 @@ func (s *Search) wait(now int64) (worker.Step, bool) {
 	switch {
 	case left <= 0:
 		s.leaveQueues()
-		return worker.Step{}, s.unavailable(ErrQueueTimeout, now)
+		return worker.Step{}, s.unavailable(record.ErrQueueTimeout, now)
 	case !snap.upstream.queue.has(&s.place):
 		s.leaveEarlier()
 		return worker.Step{}, s.unavailable(ErrQueueFull, now)

@@ -24,7 +24,7 @@ type Upstream struct {
 	down                   func(*Endpoint)                  // called when the first verdict against an endpoint is passed; may be nil
 	queue                  queue                            // clients that wait for room
 	held                   queue                            // clients that no endpoint can serve
-	heldFull               atomic.Bool                      // the last held client that looked found endpoints that serve, without room
+	heldFull               atomic.Int64                     // clock since when held clients that look find endpoints that serve, without room; 0: the last one found none
 	set                    atomic.Pointer[lb.Set]           // of all its snapshots
 	newest                 atomic.Pointer[UpstreamSnapshot] // says how to connect to the endpoints; nil: there was none
 	current                atomic.Pointer[UpstreamSnapshot] // in force; nil: none

@@ -37,7 +37,7 @@ const (
 // An Event is the content of a line.
 type Event struct {
 	Kind          Kind
-	record.Record // its Err is nil, except for [record.ErrOperator]
+	record.Record // its Err is nil, except for [record.ErrOperator] and [record.ErrQueueTimeout]
 
 	now   int64 // loops' clock when the event was made
 	error string
@@ -46,7 +46,11 @@ type Event struct {
 // set fills e in for a record. It keeps no memory that the record's owner uses again.
 func (e *Event) set(k Kind, now int64, r *record.Record) {
 	*e = Event{Kind: k, Record: *r, now: now, error: errorText(r)}
-	if e.Result.Legs = nil; !errors.Is(r.Err, record.ErrOperator) {
+	e.Result.Legs = nil
+	switch {
+	case errors.Is(r.Err, record.ErrQueueTimeout):
+		e.Err = record.ErrQueueTimeout
+	case !errors.Is(r.Err, record.ErrOperator):
 		e.Err = nil
 	}
 }

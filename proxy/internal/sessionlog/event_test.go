@@ -61,6 +61,21 @@ func TestUnverified(t *testing.T) {
 	}
 }
 
+// TestQueueTimeout: the state of a client that waited for room in vain is sQ, although a connect had failed before.
+func TestQueueTimeout(t *testing.T) {
+	t.Parallel()
+	r := record.Record{Outcome: record.Refused, Why: "upstream", Waits: 1, Err: fmt.Errorf("upstream one: %w", record.ErrQueueTimeout)}
+	r.Fail("e1", 1, 2, syscall.ECONNREFUSED)
+	e := eventOf(sessionlog.End, &r)
+	if e.State() != "sQ" || e.Error() != r.Err.Error() {
+		t.Errorf("%s, %q", e.State(), e.Error())
+	}
+	r.Err = errors.New("upstream one: no endpoint could be connected to")
+	if e := eventOf(sessionlog.End, &r); e.State() != "SC" {
+		t.Errorf("%s without a place in the end", e.State())
+	}
+}
+
 // TestResetError: the error of a session that was reset says by whom, whichever operation has found it.
 func TestResetError(t *testing.T) {
 	t.Parallel()

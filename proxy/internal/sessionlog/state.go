@@ -89,6 +89,8 @@ func (e *Event) refusedState() string {
 		return "PR"
 	}
 	switch {
+	case e.Err == record.ErrQueueTimeout: // whatever had failed before
+		return "sQ"
 	case e.NumFailures > 0 && e.lastFailure().Cause == record.CauseTimeout:
 		return "sC"
 	case e.NumFailures > 0 && e.lastFailure().Cause == record.CauseLocal:
