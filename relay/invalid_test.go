@@ -96,7 +96,14 @@ func TestJoinsNothing(t *testing.T) {
 				return s.Result(), err
 			},
 		},
-		"the same connection": {func(a, b net.Conn) (relay.Result, error) { abort(t, b); return r.Join(t.Context(), a, a) }},
+		"the same connection": {
+			func(a, b net.Conn) (relay.Result, error) { abort(t, b); return r.Join(t.Context(), a, a) },
+			func(a, b net.Conn) (relay.Result, error) { abort(t, b); return r.Join(t.Context(), relay.Wrap(a), a) },
+			func(a, b net.Conn) (relay.Result, error) {
+				abort(t, b)
+				return r.Join(t.Context(), a, relay.Prefixed(relay.Metered(a, new(relay.Meter)), []byte("x")))
+			},
+		},
 		"refused after Close": {func(a, b net.Conn) (relay.Result, error) { return closed.Join(t.Context(), a, b) }},
 		"not made by New": {
 			func(a, b net.Conn) (relay.Result, error) { return new(relay.Relay).Join(t.Context(), a, b) },

@@ -156,7 +156,8 @@ func (s *Session) Limit(l *Limits) {
 // os.ErrDeadlineExceeded for a timeout; the result's Reason says the same in one word. A second Run returns
 // [ErrRan].
 //
-// Run refuses a session with a nil connection, or one connection as both, without a ctx, or of a zero or closed
+// Run refuses a session with a nil connection, one connection as both, or a connection and a wrapper around it
+// (known by its NetConn method), without a ctx, or of a zero or closed
 // Relay: it resets and closes the given connections, and calls no hook. The result's Reason is ReasonError, and the
 // error names what is wrong and wraps os.ErrInvalid, or is [ErrClosed]. Run also refuses a [loop.Conn], but leaves it open: see its
 // Detach.
@@ -299,12 +300,20 @@ func (s *Session) missing(hasContext bool) error {
 		return errNilA
 	case s.b.absent():
 		return errNilB
-	case same(s.a.conn, s.b.conn):
+	case s.joinsItself():
 		return errSame
 	case !hasContext:
 		return errNilContext
 	}
 	return s.r.ready()
+}
+
+// joinsItself reports whether the session would join a connection with itself, or with a wrapper around it. Two wrappers
+// may have one connection in common: streams over it.
+func (s *Session) joinsItself() (is bool) {
+	a, b := s.a.conn, s.b.conn
+	s.guarded(func() { is = same(a, b) || same(innermost(a), b) || same(a, innermost(b)) })
+	return is
 }
 
 // drive runs one direction to its end, and settles the session if it is the last one. An idle session waits on
