@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/penstock/penstock/internal/topology"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/sessionlog"
 	clients "github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/sockopt"
@@ -361,6 +362,9 @@ func (k *checker) written(c *Config) {
 		if mode, err := k.mode(dir); err == nil && mode.IsDir() && mode&0o002 != 0 && mode&fs.ModeSticky == 0 && self[w.at] {
 			k.complainAt(w.at, "chmod o-w "+dir+", or write a path in another directory", "every user of this machine may write in %s (mode %#o), and replace %s", dir, mode.Perm(), w.path)
 		}
+		if self[w.at] {
+			k.refused(w.path, w.key == "bind", w.at)
+		}
 		k.included(c, w)
 		before := own[w.file()]
 		switch {
@@ -380,14 +384,26 @@ func (k *checker) written(c *Config) {
 	k.connectedTo(c, own)
 }
 
+// refused warns of a path at which penstock run would not write. Only a warning: the process may run as the other user.
+func (k *checker) refused(path string, socket bool, at place) {
+	if err := file.Refused(path, socket); err != nil {
+		k.warnAt(at, "", "%v", err)
+	}
+}
+
 // writtenFiles returns the files that the process writes. Sockets that overlap are reported by binds.
 func (k *checker) writtenFiles(c *Config) (list []writtenFile) {
 	if path := c.StatePath(k.env); path != "" && !k.bad[&c.StateFile] {
 		list = append(list, writtenFile{namedFile{path, "state_file", k.places[&c.StateFile]}, "changes by hand would be written to"})
 	}
 	if l := c.SessionLog; l != nil && !k.bad[l] && !k.bad[&l.To] {
-		if to, err := sessionlog.ParseDestination(l.To); err == nil && to.File() != "" {
-			list = append(list, writtenFile{namedFile{to.File(), "to", k.at(&l.To, l)}, "lines of the session log would be written to"})
+		to, err := sessionlog.ParseDestination(l.To)
+		switch at := k.at(&l.To, l); {
+		case err != nil:
+		case to.File() != "":
+			list = append(list, writtenFile{namedFile{to.File(), "to", at}, "lines of the session log would be written to"})
+		case to.Socket() != "":
+			k.refused(to.Socket(), false, at)
 		}
 	}
 	sockets := make(map[string]bool)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -814,6 +815,48 @@ func TestSharedDirectory(t *testing.T) {
 			if refused := len(problems) == 1 && strings.Contains(problems[0].Message, "every user of this machine may write in "); refused != bad || !bad && problems != nil {
 				t.Errorf("%v: %s: %v", mode, text, problems)
 			}
+		}
+	}
+}
+
+// TestRefusedAtTheStart: there is a warning where the process would refuse to write a file, or to make a socket, because of another user.
+func TestRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to have files of another user")
+	}
+	const nobody = 65534
+	top := t.TempDir()
+	in := func(name string) string { return filepath.Join(top, name) }
+	must(t, errors.Join(os.Mkdir(in("shared"), 0o755), os.Chmod(in("shared"), 0o777|os.ModeSticky), os.MkdirAll(in("theirs/d"), 0o755), os.Chown(in("theirs"), nobody, nobody)))
+	for _, name := range []string{"own", "file", "state", "socket"} {
+		must(t, os.WriteFile(in("shared/"+name), nil, 0o600))
+	}
+	must(t, syscall.Mkfifo(in("shared/fifo"), 0o600))
+	for _, name := range []string{"shared/file", "shared/state", "shared/socket", "shared/fifo", "theirs/d"} {
+		must(t, os.Chown(in(name), nobody, nobody))
+	}
+	bind := func(path string) string {
+		return strings.Replace(smallest, `bind: ":5432"`, "bind: 'unix:"+path+"?mode=0600'", 1)
+	}
+	for text, want := range map[string]string{
+		"session_log: {to: shared/own}" + smallest:                             "",
+		"session_log: {to: shared/new}" + smallest:                             "",
+		"session_log: {to: shared/file}" + smallest:                            "shared/file: another user could replace it: it belongs to uid 65534",
+		"session_log: {to: shared/fifo}" + smallest:                            "shared/fifo: another user could replace it: it belongs to uid 65534",
+		"session_log: {to: 'journald:" + in("shared/socket") + "'}" + smallest: "shared/socket: another user could replace it: it belongs to uid 65534",
+		"state_file: shared/state" + smallest:                                  "shared/state: another user could replace it: it belongs to uid 65534",
+		bind("theirs/s"):                                                       "",
+		bind("theirs/d/s"):                                                     "theirs/d/s: another user could replace it: ",
+	} {
+		must(t, os.WriteFile(in("p.yaml"), []byte(text), 0o600))
+		cfg, problems := config.Load(in("p.yaml"), variables())
+		if cfg == nil {
+			t.Errorf("%s: %v", text, problems)
+			continue
+		}
+		if w := cfg.Warnings; want == "" && len(w) > 0 || want != "" && (len(w) != 1 || !strings.Contains(w[0].Message, want)) {
+			t.Errorf("%s: %v, want %q", text, w, want)
 		}
 	}
 }

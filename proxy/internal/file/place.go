@@ -251,6 +251,9 @@ func (p *Place) Open(flags int, mode uint32) (fd int, err error) {
 	if err := p.Safe(); err != nil {
 		return -1, err
 	}
+	if err := p.named(); err != nil {
+		return -1, err
+	}
 	if p.proc {
 		fd, err = sys.OpenMagic(p.dir, p.name, flags&^(syscall.O_CREAT|syscall.O_EXCL|syscall.O_TRUNC))
 	} else {
@@ -259,10 +262,50 @@ func (p *Place) Open(flags int, mode uint32) (fd int, err error) {
 	if err != nil {
 		return -1, p.fault(err)
 	}
-	if err := p.judge(fd); err != nil {
+	is, err := sys.Fstat(fd)
+	if err == nil {
+		err = p.judge(is)
+	}
+	if err != nil {
 		return -1, errors.Join(p.fault(err), sys.Close(fd))
 	}
 	return fd, nil
+}
+
+// Refused returns why this process does not write the file of a path, or make a socket there, because another user has a say; nil: it
+// does, or it cannot be found out. A directory of another user is no reason: the process may run as that user.
+func Refused(path string, socket bool) error {
+	why, _ := Within(path, func() error {
+		find := At
+		if socket {
+			find = Beside
+		}
+		p, err := find(path)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		if socket {
+			return p.Fixed()
+		}
+		return p.named()
+	})
+	if errors.Is(why, ErrUnsafe) {
+		return why
+	}
+	return nil
+}
+
+// named returns why the file that has the name now is not to be written to. It may be another file when it is opened.
+func (p *Place) named() error {
+	is, err := sys.Fstatat(p.dir, p.name)
+	if err == nil {
+		err = p.judge(is)
+	}
+	if errors.Is(err, ErrUnsafe) {
+		return p.fault(err)
+	}
+	return nil // opening it has the other errors
 }
 
 // Names reports whether the place has the file of this descriptor, and not another one or none.
@@ -281,15 +324,10 @@ func (p *Place) Names(fd int) (bool, error) {
 	return named.Same(is), nil
 }
 
-// judge returns why a file that was opened is not to be written to.
-func (p *Place) judge(fd int) error {
-	if p.proc || p.is.Mode&0o022 == 0 {
-		return nil
-	}
-	file, err := sys.Fstat(fd)
+// judge returns why a file of the directory is not to be written to.
+func (p *Place) judge(file sys.File) error {
 	switch {
-	case err != nil:
-		return err
+	case p.proc || p.is.Mode&0o022 == 0:
 	case p.is.Mode&0o002 != 0 && !p.trusts(file.UID):
 		return fmt.Errorf("%w: it belongs to uid %d, and every user may write in its directory: remove the file", ErrUnsafe, file.UID)
 	case file.Mode&sys.S_IFMT == sys.S_IFREG && file.Links > 1:

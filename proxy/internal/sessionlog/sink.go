@@ -69,6 +69,14 @@ func (d Destination) File() string {
 	return ""
 }
 
+// Socket returns the path of a unix socket of another process; "": there is none.
+func (d Destination) Socket() string {
+	if d.kind == toJournald || d.kind == toSyslogUnix {
+		return d.at
+	}
+	return ""
+}
+
 // A sink writes lines to a destination. The writer's goroutine owns it. It never waits for long, and counts the lines
 // that it cannot write.
 type sink interface {
