@@ -8,6 +8,7 @@ package record
 import (
 	"math"
 	"net/netip"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -139,7 +140,7 @@ type Rest struct {
 	EndpointAddress netip.AddrPort
 	EndpointPath    string
 	// ServerName is the SNI of the client's hello. Protocols is the ALPN that the hello offers, separated by
-	// commas. If TLS ends here, it is the negotiated protocol. Both may contain any byte.
+	// commas. If TLS ends here, it is the negotiated protocol. ServerName may contain any byte.
 	ServerName, Protocols string
 	// Tags come from filters, as "name=value name=value".
 	Tags string
@@ -308,19 +309,33 @@ func (r *Record) First(protocol, host, path string) {
 	}
 }
 
-// joined joins protocols with commas, as many as there is space for.
+// joined joins protocols with commas, as many as there is space for. A byte that is no visible ASCII character, or would make two lists
+// look the same, is written as in RFC 7838: %2C.
 func joined(protocols []string) string {
-	if len(protocols) == 1 {
+	if len(protocols) == 1 && !strings.ContainsFunc(protocols[0], encoded) {
 		return Bounded(protocols[0], MaxProtocols)
 	}
-	var b [MaxProtocols + 1]byte
-	n := copy(b[:], protocols[0])
-	for _, p := range protocols[1:] {
-		n += copy(b[n:], ",")
-		n += copy(b[n:], p)
+	var space [MaxProtocols + 4]byte
+	b := space[:0]
+	for i, p := range protocols {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		for i := 0; i < len(p) && len(b) <= MaxProtocols; i++ {
+			if c := p[i]; encoded(rune(c)) {
+				b = append(b, '%', "0123456789ABCDEF"[c>>4], "0123456789ABCDEF"[c&15])
+			} else {
+				b = append(b, c)
+			}
+		}
+		if len(b) > MaxProtocols {
+			break
+		}
 	}
-	return Bounded(string(b[:n]), MaxProtocols)
+	return Bounded(string(b), MaxProtocols)
 }
+
+func encoded(c rune) bool { return c <= ' ' || c >= 0x7f || c == ',' || c == '%' }
 
 // Bounded cuts a name that is longer than most bytes, and marks the end.
 func Bounded(s string, most int) string {

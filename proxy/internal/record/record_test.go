@@ -186,6 +186,20 @@ func TestCountsStay(t *testing.T) {
 	}
 }
 
+// TestProtocols: different lists of protocols look different, and are printable.
+func TestProtocols(t *testing.T) {
+	lists := map[string][]string{
+		"h2,http/1.1": {"h2", "http/1.1"}, "h2%2Chttp/1.1": {"h2,http/1.1"}, "h2%252Chttp/1.1": {"h2%2Chttp/1.1"}, "h2": {"h2"}, `\xff`: {`\xff`}, "%FF": {"\xff"},
+		"a%0Ab,%20": {"a\nb", " "}, ",": {"", ""}, "%C3%BC": {"ü"}, strings.Repeat("%2C", 9) + "%2" + record.Cut: {strings.Repeat(",", 200)},
+	}
+	for want, list := range lists {
+		var r record.Record
+		if r.Hello("", list); r.Protocols != want {
+			t.Errorf("%q is %s, want %s", list, r.Protocols, want)
+		}
+	}
+}
+
 // TestBounds: names from the network are cut, and marked.
 func TestBounds(t *testing.T) {
 	var r record.Record
