@@ -718,7 +718,7 @@ func TestForeignFiles(t *testing.T) {
 		"own":                    {mode: 0o600},
 		"readable":               {mode: 0o644, token: "may use"},
 		"writable":               {mode: 0o602, token: "may use", authority: "may write"},
-		"of another user":        {0o600, func(_, path string) error { return os.Chown(path, nobody, nobody) }, "belongs to uid 65534", "belongs to uid 65534"},
+		"of another user":        {0o600, func(_, path string) error { return os.Chown(path, nobody, nobody) }, "belongs to uid 65534: chown it to root", "belongs to uid 65534: chown it to root"},
 		"in another's directory": {0o600, func(dir, _ string) error { return os.Chown(dir, nobody, nobody) }, "its directory belongs to uid 65534", "its directory belongs to uid 65534"},
 		"where all may write":    {0o600, func(dir, _ string) error { return os.Chmod(dir, 0o777) }, "every user may write in its directory", "every user may write in its directory"},
 		"in a sticky directory":  {mode: 0o600, change: func(dir, _ string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }},
@@ -847,7 +847,7 @@ func TestRefusedAtTheStart(t *testing.T) {
 		"session_log: {to: 'journald:" + in("shared/socket") + "'}" + smallest: "shared/socket: another user could replace it: it belongs to uid 65534",
 		"state_file: shared/state" + smallest:                                  "shared/state: another user could replace it: it belongs to uid 65534",
 		bind("theirs/s"):                                                       "",
-		bind("theirs/d/s"):                                                     "theirs/d/s: another user could replace it: ",
+		bind("theirs/d/s"):                                                     "theirs/d/s: another user could replace it: uid 65534 owns a directory above it, and could exchange d: write a path in directories of root",
 	} {
 		must(t, os.WriteFile(in("p.yaml"), []byte(text), 0o600))
 		cfg, problems := config.Load(in("p.yaml"), variables())

@@ -256,21 +256,25 @@ func (f *File) read() ([]Endpoint, error) {
 	}
 	found, err := f.cfg.Parse(f.cfg.Path, data)
 	if writer, why := file.Foreign(f.cfg.Path); why != nil {
-		refuse(found, writer, why)
+		reason := why.Error()
+		if writer != file.Several {
+			reason = fmt.Sprintf("uid %d may write %s, and the socket must belong to that user", writer, f.cfg.Path)
+		}
+		refuse(found, writer, reason)
 	}
 	return found, err
 }
 
 // refuse refuses the unix sockets that do not belong to the user who may write the list: this process may be able to
 // connect to sockets that this user may not use.
-func refuse(found []Endpoint, writer int, why error) {
+func refuse(found []Endpoint, writer int, reason string) {
 	for i := range found {
 		path, ok := strings.CutPrefix(found[i].Address, "unix:")
 		if !ok {
 			continue
 		}
 		if is, err := file.Stat(path); err != nil || int(is.Sys().(*syscall.Stat_t).Uid) != writer {
-			found[i].Refused = fmt.Sprintf("%s must belong to the user who may write its list: %v", found[i].Address, why)
+			found[i].Refused = found[i].Address + " is not used: " + reason
 		}
 	}
 }

@@ -344,7 +344,7 @@ upstreams:
 		must(t, os.WriteFile(path+".theirs", fmt.Appendf(nil, "[%q, 'unix:/run/ours']", named(t, "good")), 0o600))
 		must(t, errors.Join(os.Chown(path+".theirs", 65534, 65534), os.Rename(path+".theirs", path)))
 		r.Until("another user's list is found", status(2, 1))
-		r.Logs("level=WARN", "unix:/run/ours must belong to the user who may write its list: ", "it belongs to uid 65534")
+		r.Logs("level=WARN", "unix:/run/ours is not used: uid 65534 may write "+path+", and the socket must belong to that user")
 	}
 	find(fmt.Sprintf("[%q, '127.0.0.1:%s']", named(t, "good"), next))
 	r.Until("the other listener is found", status(2, 0))

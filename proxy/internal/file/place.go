@@ -120,7 +120,7 @@ func (p *Place) walk(path string, final bool) error {
 		}
 		to, err := sys.Readlinkat(p.dir, name)
 		if err == nil {
-			err = p.through()
+			err = p.through(name)
 		}
 		if err != nil {
 			return err
@@ -149,7 +149,7 @@ func (p *Place) begin(path string) error {
 
 // enter goes on to a directory of a name, which is no link.
 func (p *Place) enter(name string) error {
-	if err := p.through(); err != nil {
+	if err := p.through(name); err != nil {
 		return err
 	}
 	fd, err := sys.Openat(p.dir, name, sys.O_PATH|sys.O_DIRECTORY)
@@ -159,13 +159,25 @@ func (p *Place) enter(name string) error {
 	return p.hold(fd)
 }
 
-// through notes whether another user may have the path lead elsewhere from here on.
-func (p *Place) through() error {
+// through notes whether another user may have the path lead elsewhere from here on, by another file of that name.
+func (p *Place) through(name string) error {
 	is, err := sys.Fstat(p.dir)
-	if p.chain == nil && err == nil {
-		p.chain = p.unsafe(is)
+	switch {
+	case p.chain != nil || err != nil:
+	case shared(is):
+		p.chain = fmt.Errorf("%w: every user may write in a directory above it (mode %04o), and exchange %s: chmod o-w, or write another path", ErrUnsafe, is.Mode&0o7777, name)
+	case !p.trusts(is.UID):
+		p.chain = fmt.Errorf("%w: uid %d owns a directory above it, and could exchange %s: write a path in directories of %s", ErrUnsafe, is.UID, name, trusted())
 	}
 	return err
+}
+
+// trusted names the users whom trusts trusts.
+func trusted() string {
+	if uid := os.Geteuid(); uid != 0 {
+		return fmt.Sprintf("root or uid %d", uid)
+	}
+	return "root"
 }
 
 // hold takes a descriptor in place of the one before.
@@ -186,7 +198,7 @@ func (p *Place) unsafe(dir sys.File) error {
 	case shared(dir):
 		return fmt.Errorf("%w: every user may write in its directory (mode %04o): chmod o-w, or write a path in another directory", ErrUnsafe, dir.Mode&0o7777)
 	case !p.trusts(dir.UID):
-		return fmt.Errorf("%w: its directory belongs to uid %d: write a path in a directory of root or of uid %d, or chown this directory", ErrUnsafe, dir.UID, os.Geteuid())
+		return fmt.Errorf("%w: its directory belongs to uid %d: write a path in a directory of %s, or chown this directory", ErrUnsafe, dir.UID, trusted())
 	}
 	return nil
 }
@@ -227,7 +239,7 @@ func Foreign(path string) (writer int, why error) {
 		case p.Shared():
 			return finding{Several, p.Safe()}
 		case err == nil && !p.trusts(is.UID):
-			return finding{int(is.UID), p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to root or to uid %d", ErrUnsafe, is.UID, os.Geteuid()))}
+			return finding{int(is.UID), p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to %s", ErrUnsafe, is.UID, trusted()))}
 		}
 		return finding{int(p.is.UID), p.Safe()}
 	})
