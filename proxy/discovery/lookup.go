@@ -407,35 +407,61 @@ func names(questions []question) string {
 	return strings.Join(texts, " and ")
 }
 
+// A questionError is why no server has answered a question.
+type questionError struct {
+	question
+	cause error
+}
+
+func (e *questionError) Error() string { return fmt.Sprintf("%v: %v", e.question, e.cause) }
+func (e *questionError) Unwrap() error { return e.cause }
+
 // failures are the errors of one lookup.
 type failures []error
 
-// join returns nil if there are no errors. Otherwise it returns an error of one line that has each different error
-// once.
+// join returns nil if there are no errors. Otherwise it returns an error of one line that has each different cause once.
 func (f failures) join() error {
-	var texts failures
-	seen := map[string]bool{}
+	var all failures
 	for _, err := range f {
-		if err != nil && !seen[err.Error()] {
-			seen[err.Error()] = true
-			texts = append(texts, err)
+		if list, ok := err.(failures); ok {
+			all = append(all, list...)
+		} else if err != nil {
+			all = append(all, err)
 		}
 	}
-	if texts == nil {
+	if all == nil {
 		return nil
 	}
-	return texts
+	return all
 }
 
-// maxReported is the largest number of failures in the text of one error.
+// maxReported is the largest number of causes in the text of one error.
 const maxReported = 4
 
 func (f failures) Error() string {
-	var texts []string
-	for _, err := range f[:min(len(f), maxReported)] {
-		texts = append(texts, err.Error())
+	var causes []string
+	asked := map[string][]question{} // the questions with each cause
+	for _, err := range f {
+		cause, of := err.Error(), []question(nil)
+		if e, ok := err.(*questionError); ok {
+			cause, of = e.cause.Error(), []question{e.question}
+		}
+		if _, seen := asked[cause]; !seen {
+			causes = append(causes, cause)
+		}
+		asked[cause] = append(asked[cause], of...)
 	}
-	if more := len(f) - maxReported; more > 0 {
+	var texts []string
+	for _, cause := range causes[:min(len(causes), maxReported)] {
+		switch of := asked[cause]; {
+		case len(of) > 2:
+			cause = fmt.Sprintf("%v and %d other lookups: %s", of[0], len(of)-1, cause)
+		case len(of) > 0:
+			cause = names(of) + ": " + cause
+		}
+		texts = append(texts, cause)
+	}
+	if more := len(causes) - maxReported; more > 0 {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")

@@ -123,7 +123,7 @@ func (s *servers) ask(ctx context.Context, q question, answered *atomic.Bool) (*
 			break
 		}
 	}
-	return nil, fmt.Errorf("%v: %w", q, errs.join())
+	return nil, &questionError{q, errs.join()}
 }
 
 // patience is how long a server is asked alone.

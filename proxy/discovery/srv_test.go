@@ -198,6 +198,26 @@ func TestSilentServersEndALookup(t *testing.T) {
 	r.fails(s.addr + " does not answer; ")
 }
 
+// TestOneCauseOfManyLookups: if servers fail for all targets of a name in the same way, the error has this cause once.
+func TestOneCauseOfManyLookups(t *testing.T) {
+	t.Parallel()
+
+	s := newServer(t)
+	s.set(srv, "300 SRV 10 1 5432 a.example.", "300 SRV 10 1 5432 b.example.")
+	s.be(func(s *nameServer) {
+		for _, q := range []string{"A a.example.", "AAAA a.example.", "A b.example.", "AAAA b.example."} {
+			s.rcode[q] = dns.RcodeServerFailure
+		}
+	})
+	r := lookups(t, services(s))
+	r.again()
+	equal(t, r.source.Status().Err.Error(), "discovery: dns: A a.example. and 3 other lookups: "+s.addr+" says SERVFAIL")
+	s.be(func(s *nameServer) { delete(s.rcode, "A a.example."); delete(s.rcode, "A b.example.") })
+	s.set("A a.example.", "1 A 10.0.0.1")
+	r.again()
+	equal(t, r.source.Status().Err.Error(), "discovery: dns: AAAA a.example. and AAAA b.example.: "+s.addr+" says SERVFAIL")
+}
+
 // TestRecordsThatLeadNowhere: records that cannot belong to an endpoint are refused with the reason, and the
 // others are used. If there are no others, the lookup has failed and the known endpoints stay.
 func TestRecordsThatLeadNowhere(t *testing.T) {
