@@ -401,7 +401,7 @@ func TestTraces(t *testing.T) {
 	if want := []string{
 		"1:63: the headers may contain secrets, and go over the network in clear text | write https://",
 		"1:100: with sample: 0 no client is traced | leave traces out, or write a percentage",
-		"1:145: a batch of 2 spans is never full, because at most 1 spans wait | write at most max_queue_size",
+		"1:145: max_export_batch_size is 2, but at most 1 spans wait (max_queue_size) | write 1 or less",
 	}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

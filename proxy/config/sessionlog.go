@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"reflect"
@@ -217,7 +218,7 @@ func (k *checker) traces(t *Traces) {
 		k.warnAt(k.at(&t.Headers[0], t), "write https://", "the headers may contain secrets, and go over the network in clear text")
 	}
 	if t.MaxExportBatchSize > t.MaxQueueSize {
-		k.warnAt(k.at(&t.MaxExportBatchSize, t), "write at most max_queue_size", "a batch of %d spans is never full, because at most %d spans wait", t.MaxExportBatchSize, t.MaxQueueSize)
+		k.warnAt(k.at(&t.MaxExportBatchSize, t), fmt.Sprintf("write %d or less", t.MaxQueueSize), "max_export_batch_size is %d, but at most %d spans wait (max_queue_size)", t.MaxExportBatchSize, t.MaxQueueSize)
 	}
 	if t.Sample == 0 {
 		k.warnAt(k.at(&t.Sample, t), "leave traces out, or write a percentage", "with sample: 0 no client is traced")
