@@ -639,7 +639,7 @@ func TestSettingsChange(t *testing.T) {
 func TestDestinations(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"stderr": true, "journald": true, "/a/b": true, "syslog+udp://192.0.2.1:514": true, "syslog+udp:[::1]:514": true, "syslog+unix:/dev/log": true, "syslog+unix:///dev/log": true,
-		"": false, "a/b": false, "syslog+udp://log.example:514": false, "syslog+tcp://192.0.2.1:514": false, "syslog+unix:dev/log": false, "syslog+udp://192.0.2.1": false,
+		"": false, "a/b": false, "syslog+udp://log.example:514": false, "syslog+tcp://192.0.2.1:514": false, "syslog+unix:dev/log": false, "journald:run/socket": false, "syslog+udp://192.0.2.1": false,
 	} {
 		if _, err := sessionlog.ParseDestination(text); (err == nil) != ok {
 			t.Errorf("%q: %v", text, err)
