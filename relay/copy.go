@@ -29,8 +29,9 @@ import (
 // Reaching the end of src is no error. An error of a connection is a [*net.OpError], an error of a file an
 // [*os.PathError]; the error of any other Read or Write is returned as it is. After an error of src all
 // bytes read have been delivered. After an error of dst, bytes that were read and that dst has not taken are
-// lost, as with io.Copy; [Relay.Move] counts them. If dst or src is nil the error says which, and wraps
-// os.ErrInvalid.
+// lost, as with io.Copy; [Relay.Move] counts them. If dst is a pipe on standard output or standard error, and nobody
+// reads from it any more, SIGPIPE may end the program, as after a Write of the file (package os/signal). If dst or src
+// is nil the error says which, and wraps os.ErrInvalid.
 func (r *Relay) Copy(dst io.Writer, src io.Reader) (int64, error) {
 	return r.copyFor(context.Background(), dst, src)
 }
