@@ -75,9 +75,9 @@ type Flow struct {
 	// bytes that were never sent count. Of rewritten bytes at most as many count as came.
 	Lost int64
 	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
-	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut. It is
-	// ReasonCanceled if [Config.CloseOnEOF] has ended the direction and its source had not ended: Lost does not
-	// count what was still on its way here.
+	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut. With
+	// [Config.CloseOnEOF] the direction that had not ended has ReasonCanceled, although the session's reason is
+	// ReasonEOF. Bytes still on their way here are not in Lost.
 	Reason Reason
 	// Fallbacks counts by reason how often the direction left the path it would have taken.
 	Fallbacks Fallbacks

@@ -51,10 +51,10 @@ import (
 // after some: ECONNREFUSED says that an earlier datagram met a closed port (udp(7)). A wrapper may hide that error.
 //
 // On goroutines a deadline that passes is an error of its connection, as for io.Copy. A busy session notices it
-// within some milliseconds, or when its next wait ends. A write deadline that has passed, even before the
-// session, is noticed only when bytes have been written to its connection, and not in the first 10 ms of the
-// session. Then the session goes on reading from that connection, until nothing has come for a second or two. A
-// Read that returns no bytes and no error is called again, after up to a millisecond, however often.
+// within some milliseconds, or when its next wait ends. A write deadline that has passed is noticed at the first
+// write after the session's first 10 ms. Then the session goes on reading from that connection, until nothing has
+// come for a second or two. A Read that returns no bytes and no error is called again, after up to a millisecond,
+// however often.
 //
 // A cut sets past deadlines to end a wrapper's calls. If they have not returned after a second, the
 // connection is closed.
