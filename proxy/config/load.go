@@ -65,13 +65,18 @@ type loader struct {
 	within  []string        // absolute names of the files being read, outermost first
 	bytes   int
 	twice   bool // a section is in more than one file
-	glob    func(pattern string) ([]string, error)
+	// rest are the paths that match an absolute pattern of include and are still to be read: each pattern is matched once,
+	// however many files have it.
+	rest     map[string][]string
+	includes int  // the cost of matching so far
+	tooMany  bool // no further file is read
+	glob     func(pattern string) ([]string, error)
 
 	recorded *reading // nil if nothing is recorded
 }
 
 func newLoader(env Env) *loader {
-	l := &loader{visited: make(map[string]bool), glob: file.Glob}
+	l := &loader{visited: make(map[string]bool), rest: make(map[string][]string), glob: file.Glob}
 	l.env, l.read, l.mode, l.isLocal, l.reaches = env, file.Read, fileMode, isLocal, sockopt.Local()
 	l.cpus, l.nodes, l.cpusOf = topology.CPUs, topology.Nodes, topology.CPUsOf
 	l.controls, l.control = sockopt.Congestions, sockopt.TryCongestion
@@ -83,7 +88,7 @@ func newLoader(env Env) *loader {
 // file reads a file that was named at a place. The first file has no place.
 func (l *loader) file(path string, named place) {
 	abs := absolute(path)
-	if l.visited[abs] {
+	if l.visited[abs] || l.tooMany {
 		return
 	}
 	l.visited[abs] = true
@@ -104,7 +109,7 @@ func (l *loader) file(path string, named place) {
 		l.partial = true
 		return
 	case len(l.visited) > maxFiles || l.bytes > maxAll:
-		l.partial = true
+		l.partial, l.tooMany = true, true
 		l.complainAt(named, "include fewer files", "there are more than %d files, or more than %s in all", maxFiles, showSize(maxAll))
 		return
 	}
@@ -238,12 +243,38 @@ func (l *loader) include(part *Config) {
 		if !filepath.IsAbs(pattern) {
 			pattern = filepath.Join(filepath.Dir(l.src.name), pattern)
 		}
-		if absolute, err := filepath.Abs(pattern); err == nil {
-			l.cfg.Globs = append(l.cfg.Globs, absolute)
+		l.includes++
+		abs := absolute(pattern)
+		switch _, again := l.rest[abs]; {
+		case l.tooMany:
+			return
+		case l.includes > maxIncludes:
+			l.partial, l.tooMany = true, true
+			l.complainAt(at, "include fewer files by fewer patterns", "the files include too many names and patterns")
+			return
+		case !again:
+			l.cfg.Globs = append(l.cfg.Globs, abs)
+			l.rest[abs] = l.matching(pattern, part.Include[i], at)
+			l.includes += len(l.rest[abs])
+		case !strings.ContainsAny(pattern, special):
+			l.circle(pattern, at)
 		}
-		for _, path := range l.matching(pattern, part.Include[i], at) {
+		for len(l.rest[abs]) > 0 { // an included file may have the same pattern, and go on with the rest
+			path := l.rest[abs][0]
+			l.rest[abs] = l.rest[abs][1:]
 			l.file(path, at)
 		}
+	}
+}
+
+// circle warns of a file that includes itself, or a file that includes it.
+func (l *loader) circle(path string, at place) {
+	switch slices.Index(l.within, absolute(path)) {
+	case -1:
+	case len(l.within) - 1:
+		l.warnAt(at, "leave it out", "this file includes itself, which adds nothing")
+	default:
+		l.warnAt(at, "leave it out", "%s includes this file already, so this adds nothing", path)
 	}
 }
 
@@ -256,6 +287,9 @@ func (l *loader) matching(pattern, written string, at place) []string {
 	}
 	paths, err := l.glob(pattern)
 	plain := !strings.ContainsAny(pattern, special)
+	if !plain {
+		l.includes += perPattern
+	}
 	l.partial = l.partial || err != nil || len(paths) == 0 && plain
 	switch {
 	case errors.Is(err, filepath.ErrBadPattern):
@@ -268,11 +302,9 @@ func (l *loader) matching(pattern, written string, at place) []string {
 		l.partial = true
 		l.complainAt(at, "write "+filepath.Join(written, "*.yaml"), "%s is a directory", pattern)
 		return nil
-	case plain && absolute(pattern) == l.within[len(l.within)-1]:
-		l.warnAt(at, "leave it out", "this file includes itself, which adds nothing")
-	case plain && slices.Contains(l.within, absolute(pattern)):
-		l.warnAt(at, "leave it out", "%s includes this file already, so this adds nothing", pattern)
-	case !plain && !l.others(paths):
+	case plain:
+		l.circle(pattern, at)
+	case !l.others(paths):
 		l.unmatched(pattern, written, at)
 	}
 	slices.Sort(paths)

@@ -706,3 +706,50 @@ func must(t rapid.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// TestIncludesDoNotMultiply: a pattern that many files have is matched and watched once. The order of the files is as if
+// each file had included the others. Too many names, patterns or files are one problem.
+func TestIncludesDoNotMultiply(t *testing.T) {
+	t.Parallel()
+	many := func(n int, text func(i int) string) config.Tree {
+		tree := config.Tree{"/etc/p.yaml": smallest + "include: [b*.yaml]\n"}
+		for i := range n {
+			tree[fmt.Sprintf("/etc/b%04d.yaml", i)] = text(i)
+		}
+		return tree
+	}
+	include := func(entries string) func(int) string {
+		return func(int) string { return "include: [" + entries + "]\n" }
+	}
+	cfg := loadTree(t, many(1000, include("'b*.yaml', 'b0*'")))
+	if want := []string{"/etc/b*.yaml", "/etc/b0*"}; !slices.Equal(cfg.Globs, want) {
+		t.Errorf("%d patterns are watched, %q…, want %q", len(cfg.Globs), cfg.Globs[:min(4, len(cfg.Globs))], want)
+	}
+	if len(cfg.Files) != 1001 || !slices.IsSorted(cfg.Files[1:]) {
+		t.Errorf("%d files", len(cfg.Files))
+	}
+	if _, problems := config.Parse("p.yaml", []byte("include: [none.yaml, none.yaml]\n"+smallest), nil); len(problems) != 1 {
+		t.Errorf("a text without a file: %v", problems)
+	}
+	const names, files = "the files include too many names and patterns", "there are more than 4096 files"
+	for what, c := range map[string]struct {
+		tree config.Tree
+		want string
+	}{
+		"names": {many(50, include(strings.Repeat("p.yaml,", 2000))), names},
+		"patterns": {many(50, func(i int) string {
+			var list strings.Builder
+			for k := range 100 {
+				fmt.Fprintf(&list, "'x%d-%d*', ", i, k)
+			}
+			return "include: [" + list.String() + "]\n"
+		}), names},
+		"matches": {many(1000, func(i int) string { return fmt.Sprintf("include: ['[b%d]*.yaml']\n", i) }), names},
+		"files":   {many(5000, include("")), files},
+	} {
+		_, problems := config.LoadTree(c.tree, "/etc/p.yaml", nil)
+		if len(problems) != 1 || !strings.Contains(problems[0].Message, c.want) {
+			t.Errorf("%s: %d problems, %v, want %q", what, len(problems), problems[:min(2, len(problems))], c.want)
+		}
+	}
+}

@@ -28,6 +28,11 @@ const (
 	maxText   = 400  // bytes in a message
 	maxWords  = 1000 // candidates for a suggestion
 	maxBytes  = 64 << 10
+
+	// maxIncludes bounds the names in all include lists, with the files that they match. A pattern counts as perPattern
+	// names, because its whole directory is read.
+	maxIncludes = 16 * maxFiles
+	perPattern  = 32
 )
 
 // A source is a file that is being read.
