@@ -111,7 +111,7 @@ func (c *Client) Handshake(ctx context.Context, conn net.Conn, peer Peer) (*Conn
 	answered := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(c.cfg.Limit, timeout), left: maxFromEndpoint, after: maxFromEndpoint}
 	a := attempt{
 		raw: conn, conn: tls.Client(answered, config), peer: "with " + endpoint,
-		timeout: timeout, heard: answered, turn: answered.turn, stats: c.cfg.Stats,
+		heard: answered, turn: answered.turn, stats: c.cfg.Stats,
 	}
 	err := a.run(ctx)
 	answered.over()

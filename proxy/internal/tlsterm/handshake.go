@@ -32,18 +32,17 @@ func (e *Error) Unwrap() []error { return []error{record.ErrTLS, e.Err} }
 
 // An attempt is a handshake and its bounds.
 type attempt struct {
-	raw     net.Conn
-	conn    *tls.Conn
-	heard   *limitedConn // beneath conn
-	peer    string       // "from 192.0.2.1:1234", "with 10.0.0.11:443"
-	timeout time.Duration
-	turn    *handshakeSlot
-	stats   *Stats
+	raw   net.Conn
+	conn  *tls.Conn
+	heard *limitedConn // beneath conn
+	peer  string       // "from 192.0.2.1:1234", "with 10.0.0.11:443"
+	turn  *handshakeSlot
+	stats *Stats
 }
 
 // newHandshakeSlot begins the time of a handshake.
 func newHandshakeSlot(limit *Limit, timeout time.Duration) *handshakeSlot {
-	return &handshakeSlot{limit: limit, end: time.Now().Add(timeout)}
+	return &handshakeSlot{limit: limit, timeout: timeout, end: time.Now().Add(timeout)}
 }
 
 // run does the handshake, and counts it.
@@ -84,7 +83,7 @@ func (a *attempt) handshake(ctx context.Context) error {
 // explain replaces the text of an error that says too little.
 func (a *attempt) explain(kind FailureKind, err error) error {
 	if kind == Timeout {
-		return fmt.Errorf("not complete within %v: %w", a.timeout, os.ErrDeadlineExceeded)
+		return fmt.Errorf("not complete within %v: %w", a.turn.timeout, os.ErrDeadlineExceeded)
 	}
 	return err
 }
@@ -148,10 +147,18 @@ func (l *Limit) Max() int {
 
 // A handshakeSlot is the place under a Limit that a handshake takes for its expensive parts.
 type handshakeSlot struct {
-	limit *Limit
-	end   time.Time
-	held  bool
-	late  bool // there was no room until end
+	limit    *Limit
+	timeout  time.Duration
+	end      time.Time
+	extended bool // end is the second one
+	held     bool
+	late     bool // there was no room until end
+}
+
+// extend gives the handshake on c its whole time once more.
+func (t *handshakeSlot) extend(c net.Conn) {
+	t.extended, t.end = true, time.Now().Add(t.timeout)
+	_ = c.SetDeadline(t.end)
 }
 
 // take waits until there is room, or the peer of c has gone. c is not read meanwhile.
@@ -227,7 +234,15 @@ func (c *limitedConn) Write(p []byte) (int, error) {
 	if c.turn != nil {
 		c.left = min(c.left, c.after)
 	}
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	if c.mayBeLate(err) {
+		m := 0
+		if m, err = c.Conn.Write(p[n:]); err == nil {
+			c.turn.extend(c.Conn)
+		}
+		n += m
+	}
+	return n, err
 }
 
 func (c *limitedConn) Read(p []byte) (int, error) {
@@ -238,7 +253,13 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 		return 0, fmt.Errorf("longer than %d KiB, not counting the ClientHello", c.after>>10)
 	}
 	c.turn.done()
-	n, err := c.read(p[:min(len(p), c.left)])
+	p = p[:min(len(p), c.left)]
+	n, err := c.read(p)
+	if c.mayBeLate(err) {
+		if n, err = c.read(p); n > 0 {
+			c.turn.extend(c.Conn)
+		}
+	}
 	c.left -= n
 	if n > 0 {
 		copy(c.last[:], c.last[min(n, len(c.last)):])
@@ -248,6 +269,16 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// mayBeLate reports whether a call that has failed is to be made once more, for which there is a moment: the handshake's time is
+// over, but this process may have stood still, as by SIGSTOP, while the peer was in time. If the call succeeds now, the handshake
+// has its time again, but only once.
+func (c *limitedConn) mayBeLate(err error) bool {
+	if c.turn == nil || c.turn.extended || !errors.Is(err, os.ErrDeadlineExceeded) {
+		return false
+	}
+	return c.SetDeadline(time.Now().Add(100*time.Millisecond)) == nil
 }
 
 func (c *limitedConn) read(p []byte) (int, error) {

@@ -164,7 +164,7 @@ func (s *Server) Handshake(ctx context.Context, conn net.Conn) (*Conn, error) {
 	heard := &limitedConn{Conn: conn, ctx: ctx, turn: newHandshakeSlot(s.cfg.Limit, s.cfg.Timeout), left: maxHello, after: maxAfterHello}
 	a := attempt{
 		raw: conn, conn: tls.Server(heard, st.config), peer: "from " + address(conn),
-		timeout: s.cfg.Timeout, heard: heard, turn: heard.turn, stats: s.cfg.Stats,
+		heard: heard, turn: heard.turn, stats: s.cfg.Stats,
 	}
 	err := a.run(ctx)
 	heard.over()

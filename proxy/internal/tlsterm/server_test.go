@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -292,6 +293,84 @@ func TestNoDeadline(t *testing.T) {
 	must(t, err)
 	_, err = io.ReadFull(conn, make([]byte, 1))
 	must(t, err)
+}
+
+// still is a connection of a process that stands still before some of its calls, past the deadline.
+type still struct {
+	*net.TCPConn
+	atRead, atWrite []int // calls, counted from 0
+	reads, writes   int
+	end             time.Time
+}
+
+func (s *still) SetDeadline(end time.Time) error {
+	s.end = end
+	return s.TCPConn.SetDeadline(end)
+}
+
+func (s *still) stands(call *int, at []int, ready func() bool) {
+	*call++
+	if !slices.Contains(at, *call-1) {
+		return
+	}
+	for !ready() || !time.Now().After(s.end.Add(20*time.Millisecond)) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s *still) Read(p []byte) (int, error) {
+	s.stands(&s.reads, s.atRead, func() bool {
+		raw, err := s.SyscallConn()
+		n := 0
+		if err == nil {
+			err = raw.Control(func(fd uintptr) {
+				n, _, err = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+			})
+		}
+		return err == nil && n > 0
+	})
+	return s.TCPConn.Read(p)
+}
+
+func (s *still) Write(p []byte) (int, error) {
+	s.stands(&s.writes, s.atWrite, func() bool { return true })
+	return s.TCPConn.Write(p)
+}
+
+// TestStoodStill: a handshake is not refused because the process stood still past its end, as by SIGSTOP, if the client's bytes
+// have come meanwhile. It has its time once more, but only once.
+func TestStoodStill(t *testing.T) {
+	t.Parallel()
+
+	a := newAuthority(t, "test")
+	s := newServer(t, tlsterm.Config{Certificates: []tlsterm.Pair{a.pair("a.test")}, Timeout: time.Second})
+	for name, c := range map[string]struct {
+		conn still
+		ok   bool
+	}{
+		"at the hello":           {still{atRead: []int{0}}, true},
+		"at the answer":          {still{atWrite: []int{0}}, true},
+		"at the client's answer": {still{atRead: []int{1}}, true},
+		"twice":                  {still{atRead: []int{0, 2}}, false}, // 1 is the second attempt
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
+			client, served := sockets.TCPPair(t)
+			conn, done := &c.conn, make(chan error, 1)
+			conn.TCPConn = served
+			go func() {
+				_, err := s.Handshake(t.Context(), conn)
+				conn.Close()
+				done <- err
+			}()
+			_ = tls.Client(client, &tls.Config{ServerName: "a.test", RootCAs: a.pool()}).Handshake()
+			var failed *tlsterm.Error
+			if err := <-done; (err == nil) != c.ok || !c.ok && (!errors.As(err, &failed) || failed.Kind != tlsterm.Timeout) {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
 }
 
 // A mute connection sends, and does not read until listen is closed.
