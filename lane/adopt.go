@@ -167,6 +167,8 @@ func (l *Lane) adoptOne(slot uint32) {
 		}
 		s.hold = int32(hold)
 		l.counts.adopted.Add(1)
+	case state.Done:
+		s.set(unseen, true)
 	case state.Reset:
 		s.over(true, nil)
 	}
@@ -179,6 +181,9 @@ func (l *Lane) adoptOne(slot uint32) {
 // moved is how many bytes were moved in each direction before the session last left user space. The owner must
 // know this from the earlier process, for example by the tag. If the owner has a user timeout and a keepalive
 // time, they apply from now on. An [Observer] is notified again of an end of file that came earlier.
+//
+// A session that ended while no process had the lane still gets an owner within [Config.Linger] after Open, and the owner is told
+// of its end.
 //
 // The error wraps net.ErrClosed if the adopted session has ended or is being reset, and after Close. It wraps
 // os.ErrInvalid if it is a session of this process, if s is not a zero Session, or if owner is missing or not

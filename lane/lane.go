@@ -93,6 +93,7 @@ type Lane struct {
 
 	mu         sync.Mutex
 	open       bool                      // from Open until Close or Leave
+	opened     int64                     // when
 	relayed    map[*net.TCPConn]struct{} // the connections of Join that user space relays
 	free       freeSlots
 	sessions   []*Session            // by slot; nil if the slot is free
@@ -154,7 +155,7 @@ func Open(cfg Config) (*Lane, error) {
 		return nil, errors.Join(err, unlock(lock))
 	}
 	l := &Lane{
-		open: true, relayed: make(map[*net.TCPConn]struct{}),
+		open: true, opened: now(), relayed: make(map[*net.TCPConn]struct{}),
 		cfg: cfg, program: p, lock: lock, sessions: make([]*Session, p.Size()), ends: make(map[*Session]func(Result)), staying: make(map[*Session]struct{}),
 		stop: make(chan struct{}), finished: make(chan struct{}), knock: make(chan struct{}, 1), parting: make(map[*Session]parting), owned: make(map[Owner]*ownership),
 	}

@@ -126,6 +126,7 @@ const (
 	inherited                   // it was adopted from an earlier process
 	handed                      // the owner has given its sockets away, or has released the session
 	done                        // it has ended, and its end was reported
+	unseen                      // it ended while no process had the lane
 )
 
 // is reports whether at least one of the facts f holds. It needs the lock.

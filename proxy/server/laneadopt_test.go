@@ -421,3 +421,41 @@ upstreams: [{name: u, health_check: off, endpoints: [` + sockets.Server(t, socke
 	echoes(t, own, "without a process")
 	echoes(t, adopted[0], "without a process")
 }
+
+// TestLaneEndedBetween: sessions that end while no process has the lane have their last lines from the next one, with all their
+// bytes.
+func TestLaneEndedBetween(t *testing.T) {
+	t.Parallel()
+	pins := pinned(t)
+	if pins == "" {
+		return
+	}
+	text := logged + `lane: {devices: [lo], sessions: 64, after: 5ms, default: require, leave: true, pins: ` + pins + `}
+listeners: [{name: web, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, health_check: off, endpoints: [{name: one, address: ` + sockets.Server(t, sockets.Echo) + `}]}]`
+	first := start(t, text)
+	ends, resets := first.leaveBy(t, "web", 1), first.leaveBy(t, "web", 2)
+	must(t, first.End())
+	before := first.lines(t)
+	for _, c := range []*net.TCPConn{ends, resets} {
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
+		echoes(t, c, "between")
+	}
+	must(t, ends.CloseWrite())
+	if got, err := io.ReadAll(ends); len(got) > 0 || err != nil {
+		t.Errorf("the client reads %q, %v", got, err)
+	}
+	_ = resets.SetLinger(0)
+	must(t, resets.Close())
+	r := start(t, text)
+	for c, reason := range map[*net.TCPConn]string{ends: "eof", resets: "reset"} {
+		at := c.LocalAddr().String()
+		r.Until("it has a line", func() bool { return r.lines(t)[at] != nil })
+		bytes := before[at]["bytes_to_endpoint"].(float64) + float64(len("between"))
+		for name, want := range map[string]any{"id": before[at]["id"], "listener": "web", "upstream": "u", "endpoint": "one", "reason": reason, "adopted": true, "bytes_to_endpoint": bytes} {
+			if got := r.lines(t)[at][name]; got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+	}
+}
