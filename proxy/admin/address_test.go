@@ -79,7 +79,7 @@ func TestNobodyElseIsAskedToLeave(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { asked.Store(q.URL.Path, true) }))
 	defer s.Close()
 	_, err := newQuietRig(t).Prepare(t.Context(), access(s.Listener.Addr().String()))
-	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "ss -ltnp sport = :") {
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "ss -tanp sport = :") {
 		t.Errorf("%v", err)
 	}
 	if _, ok := asked.Load("/v1/leave"); ok {

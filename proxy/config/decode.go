@@ -445,8 +445,11 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	fix := "leave it out, or use " + enumeration(o.keys(), "or")
 	if meant != "" {
 		fix = didYouMean(meant)
-	} else if groups := root().groupsWith(written, nil); 0 < len(groups) && len(groups) < 3 {
+	} else if groups := root().groupsWith(key, nil); 0 < len(groups) && len(groups) < 3 {
 		fix = "it is a key of " + enumeration(groups, "or")
+		if key != written {
+			fix = fmt.Sprintf("write %s, a key of %s", key, enumeration(groups, "or"))
+		}
 	}
 	for _, f := range o.fields {
 		if f.obj == nil || f.obj.byKey[key] == nil || meant != "" && nearest.Distance(key, meant) <= 1 {
@@ -465,7 +468,7 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 // ofHAProxy maps words of HAProxy that resemble none of our keys to the keys that they may mean. If there are several
 // keys, the group or the user decides.
 var ofHAProxy = map[string]string{
-	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams", "server": "endpoints idle", "default_backend": "upstream", "use_backend": "routes",
+	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams upstream", "server": "endpoints idle", "default_backend": "upstream", "use_backend": "routes upstream", "src": "source allow deny", "uri": "path", "ssl": "tls", "crt": "certificates",
 	"acl": "routes deny allow", "option": "health_check", "httpchk": "health_check", "redis_check": "health_check", "pgsql_check": "health_check", "tcp_check": "health_check", "on_marked_down": "on_unhealthy", "send_proxy_v2": "send_proxy", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
 	"log_format": "template", "nbthread": "count", "stick": "balance", "source": "source_address", "rate_limit": "per_second", "server_template": "discover",
 	"listen": "listeners bind", "proxy_pass": "upstream", // as nginx has it

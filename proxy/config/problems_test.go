@@ -92,6 +92,7 @@ func TestProblems(t *testing.T) {
 		{listener("acl: [x]"), []string{`1:48: unknown key "acl" | use routes, deny or allow`}},
 		{upstream("endpoints: ['a:1'], option: {httpchk: /}"), []string{`2:43: unknown key "option" | did you mean "health_check"?`}},
 		{upstream("endpoints: ['a:1'], on-marked-down: reset, send-proxy-v2: 2"), []string{`2:43: unknown key "on-marked-down" | did you mean "on_unhealthy"?`, `2:66: unknown key "send-proxy-v2" | did you mean "send_proxy"?`}},
+		{upstream("endpoints: [{address: 'a:1', send-proxy-v2: 2}]"), []string{`2:52: unknown key "send-proxy-v2" | write send_proxy, a key of upstreams`}},
 		{"listeners: [{name: l, listen: ':1', upstream: u}]\nupstreams: [{name: u, endpoints: ['a:1']}]\n", []string{`1:23: unknown key "listen" | did you mean "bind"?`}},
 		{listener("maxconn: 5"), []string{`1:48: unknown key "maxconn" | write limits: {connections: …}`}},
 		{listener("reject: [10.0.0.0/8]"), []string{`1:48: unknown key "reject" | did you mean "deny"?`}},

@@ -202,7 +202,7 @@ func (j *endJob) run(ctx context.Context) {
 	for _, of := range []struct {
 		what string
 		n    int64
-	}{{"ended", c.Ended}, {"reset", c.Cut}, {"other", c.Other}, {"left", c.Left}, {"kept", c.Kept}, {"stopped", c.Stopped}} {
+	}{{"ended", c.Ended}, {"reset", c.Cut}, {"other", c.Other}, {"ended_by_peers", c.Left}, {"kept", c.Kept}, {"stopped", c.Stopped}} {
 		if of.n > 0 {
 			attrs = append(attrs, of.what, of.n)
 		}

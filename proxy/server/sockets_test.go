@@ -101,7 +101,7 @@ listeners: [{name: l, bind: %q, upstream: u}, {name: any, bind: "127.0.0.1:0", u
 upstreams: [{name: u, endpoints: ["127.0.0.1:1"], health_check: off}]`
 	at := "127.0.0.1:" + port
 	r := start(t, fmt.Sprintf(text, at))
-	for bind, want := range map[string]string{":" + port: "ss -ltnp sport = :" + port, r.At("any"): "listener any of this process has " + r.At("any")} {
+	for bind, want := range map[string]string{":" + port: "ss -tanp sport = :" + port, r.At("any"): "listener any of this process has " + r.At("any")} {
 		if err := r.Apply(t.Context(), r.Load(fmt.Sprintf(text, bind))); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", bind, err, want)
 		}

@@ -188,7 +188,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	still := weightless && done.From == done.To && done.To == config.Ready
 	switch {
 	case still:
-		fmt.Fprintf(&text, "endpoint %s: still gets no clients: its weight is 0: penstock endpoint weight %[1]s N changes the weight", of)
+		fmt.Fprintf(&text, "endpoint %s still gets no clients, because its weight is 0: penstock endpoint weight %[1]s N changes the weight", of)
 	case done.From == done.To:
 		fmt.Fprintf(&text, "endpoint %s: %s, as before", of, display.Text(done.To))
 	default:

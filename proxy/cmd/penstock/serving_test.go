@@ -445,7 +445,7 @@ func TestAddressOfAPassedSocket(t *testing.T) {
 	cmd, log := activation(t, config, socket, "")
 	err := cmd.Run()
 	said, _ := log.text()
-	if err == nil || !strings.Contains(said, "write systemd:web in place of the address") || strings.Contains(said, "ss -ltnp") {
+	if err == nil || !strings.Contains(said, "write systemd:web in place of the address") || strings.Contains(said, "ss -tanp") {
 		t.Errorf("%v: %s", err, said)
 	}
 }

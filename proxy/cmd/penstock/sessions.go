@@ -291,14 +291,14 @@ func whenEnded(q *admin.EndQuery, n int64) string {
 		return ". All end immediately, even in the middle of a transfer."
 	}
 	quiet, grace := cmp.Or(q.Quiet, admin.DefaultQuiet), cmp.Or(q.Grace, admin.DefaultGrace)
-	turn, late := "Each", "stay; --now ends them too"
+	turn, late := "Each", "go on; --now ends them too"
 	if q.Over > 0 {
 		turn = fmt.Sprintf("Each gets its turn at a random moment within %v, and then", q.Over)
 	}
 	if q.ThenReset {
 		late = "are reset"
 	}
-	return fmt.Sprintf(". %s ends when it is quiet for %v and its endpoint sent last. After %v the busy ones %s.", turn, quiet, grace, late)
+	return fmt.Sprintf(". %s ends after %v of quiet, if its endpoint sent last. After %v the others %s.", turn, quiet, grace, late)
 }
 
 // writeAside warns of clients that are not sessions, and of sessions that cannot be quiet.

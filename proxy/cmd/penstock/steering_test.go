@@ -55,7 +55,7 @@ func TestSessionsEndInterrupted(t *testing.T) {
 	term.shows(`interrupted: nothing was ended`)
 	term.interrupted()
 	term = openTerminal(t, 120, 40, penstockCommand(t, nil, "sessions", "end", "--all", "--admin", bind))
-	term.shows(`(?s)1 session selected\. Each ends when it is quiet for 10s .*end them\? \[y/N\] `)
+	term.shows(`(?s)1 session selected\. Each ends after 10s of quiet.*end them\? \[y/N\] `)
 	term.press("y\r")
 	if _, err := p.stderr.wait(`"msg":"sessions are being ended"`, 1, term.done); err != nil {
 		t.Fatal(err)
@@ -89,9 +89,9 @@ func TestWhenEnded(t *testing.T) {
 		want  string
 	}{
 		{admin.EndQuery{}, 0, ""},
-		{admin.EndQuery{}, 12, ". Each ends when it is quiet for 10s and its endpoint sent last. After 30s the busy ones stay; --now ends them too."},
-		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends when it is quiet for 1s and its endpoint sent last. After 2m0s the busy ones are reset."},
-		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". Each gets its turn at a random moment within 5m0s, and then ends when it is quiet for 10s and its endpoint sent last. After 30s the busy ones stay; --now ends them too."},
+		{admin.EndQuery{}, 12, ". Each ends after 10s of quiet, if its endpoint sent last. After 30s the others go on; --now ends them too."},
+		{admin.EndQuery{Quiet: time.Second, Grace: 2 * time.Minute, ThenReset: true}, 2, ". Each ends after 1s of quiet, if its endpoint sent last. After 2m0s the others are reset."},
+		{admin.EndQuery{Over: 5 * time.Minute}, 2, ". Each gets its turn at a random moment within 5m0s, and then ends after 10s of quiet, if its endpoint sent last. After 30s the others go on; --now ends them too."},
 		{admin.EndQuery{Now: true}, 2, ". All end immediately, even in the middle of a transfer."},
 		{admin.EndQuery{Now: true, Over: time.Minute}, 2, ". Each ends at a random moment within 1m0s, even in the middle of a transfer."},
 	} {

@@ -135,7 +135,7 @@ func ExplainTaken(addr sockopt.Address, err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) || port == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: another socket has it: ss -ltnp sport = :%d shows the process", err, port)
+	return fmt.Errorf("%w: another socket has it: ss -tanp sport = :%d shows the process", err, port)
 }
 
 func newListener(addr sockopt.Address, cfg *Config) *Listener {

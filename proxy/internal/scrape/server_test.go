@@ -285,7 +285,7 @@ func TestMoves(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer taken.Close()
-	if _, err := s.Prepare(t.Context(), &Config{Address: sockopt.Address{Network: "tcp", Name: taken.Addr().String()}, Allow: allow()}); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "ss -ltnp sport = :") {
+	if _, err := s.Prepare(t.Context(), &Config{Address: sockopt.Address{Network: "tcp", Name: taken.Addr().String()}, Allow: allow()}); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "ss -tanp sport = :") {
 		t.Errorf("got %v", err)
 	}
 	other := sockopt.Address{Network: "tcp", Name: "127.0.0.2:0"}
