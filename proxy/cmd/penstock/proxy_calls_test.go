@@ -235,7 +235,8 @@ func countCalls(t *testing.T, s *stage, x *exchange, pid int, addr string) error
 		return fmt.Errorf("%.2f calls for each connection, want at most %v: %v", each, x.most, calls)
 	}
 	// How often the state of a socket is asked for depends on how the ends of file meet, and on a busy machine they meet otherwise.
-	if n := calls["getsockopt"]; n > connections {
+	// A client of this machine is asked once where it went before NAT, which fails where the kernel tracks no connections.
+	if n := calls["getsockopt"]; n > 2*connections {
 		return fmt.Errorf("getsockopt was called %d times", n)
 	}
 	for _, name := range []string{"getsockname", "getpeername", "fcntl", "read", "write"} {
