@@ -184,6 +184,7 @@ func TestJoinResetDeliversFirst(t *testing.T) {
 			r.SetLinger(100 * time.Millisecond)
 			g := d.newRig(t, r, tcp, tcp)
 			sent := fillUp(t, g.A)
+			g.until("more was moved than B's kernel has room for", func(res relay.Result) bool { return res.AToB.Bytes() > 512<<10 })
 			abort(t, g.A)
 			// Goroutines see the reset at the latest when B's side fails: a byte from B
 			// makes the relay write to the dead A. A loop is told at once.
