@@ -233,13 +233,12 @@ func TestLostConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 
-			deaf := make(chan bool)
+			accepted := make(chan *net.TCPConn, 2)
 			up := sockets.Server(t, func(conn net.Conn) {
 				if c.upstream != "" && tls.Server(conn, with).Handshake() != nil {
 					return
 				}
-				filter(t, sockets.FD(t, conn.(*net.TCPConn)), syscall.SO_ATTACH_FILTER)
-				deaf <- true
+				accepted <- conn.(*net.TCPConn)
 				<-t.Context().Done()
 			})
 			r := start(t, fmt.Sprintf(`
@@ -247,7 +246,7 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, socket: {%s}}]
 upstreams: [{name: u, endpoints: [{address: %q, name: a}], health_check: off, outlier_detection: {consecutive_failures: 2, max_ejected: 1}%s}]`, c.socket, up, c.upstream), "ca.pem", cert)
 			for range 2 {
 				conn := client(t, r.At("l"))
-				<-deaf
+				filter(t, sockets.FD(t, <-accepted), syscall.SO_ATTACH_FILTER)
 				if c.sends {
 					sends(t, conn, "unheard")
 				}
