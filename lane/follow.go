@@ -34,18 +34,8 @@ func (l *Lane) changed(e program.Event) {
 		s.noteLeft()
 	case state.Done:
 		s.noteLeft()
-		if !s.awaitsOwner() {
-			s.settle()
-		}
+		s.settle()
 	}
-}
-
-// awaitsOwner reports whether a session has ended while no process had the lane, and [Lane.Own] may still give it to an owner,
-// to whom its end is reported then.
-func (s *Session) awaitsOwner() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.is(unseen) && s.phase == away && s.owner() == nil && now()-s.lane().opened < int64(s.lane().cfg.Linger)
 }
 
 // sessionOf returns the session of an event, or nil if the session has given its place back.
@@ -138,9 +128,7 @@ func (s *Session) look(stalls *stalls, quiet *silences) (lingers bool) {
 	switch at {
 	case state.Lane, state.Done:
 		s.noteLeft()
-		if at != state.Done || !s.awaitsOwner() {
-			s.settle()
-		}
+		s.settle()
 		s.reportHalf()
 		s.reportBig(r)
 		last = min(max(last, int64(r.LastPacket())), last+(mostLinger-1)*linger)

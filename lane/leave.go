@@ -62,11 +62,17 @@ func (s *Session) letGo() {
 	s.hold = -1
 }
 
+// awaitsOwner reports whether a session has ended while no process had the lane, and [Lane.Own] may still give it to an owner,
+// to whom its end is reported then. It needs the lock.
+func (s *Session) awaitsOwner() bool {
+	return s.is(unseen) && s.owner() == nil && now()-s.lane().opened < int64(s.lane().cfg.Linger)
+}
+
 // settle checks whether a session in the lane has ended, and then ends it here too.
 func (s *Session) settle() {
 	s.mu.Lock()
 	r := s.record()
-	ended := s.phase == away && r.State() == state.Done
+	ended := s.phase == away && r.State() == state.Done && !s.awaitsOwner()
 	s.mu.Unlock()
 	if !ended {
 		return
