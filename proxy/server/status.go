@@ -73,6 +73,9 @@ func (s *Server) sample(m *metrics.Sample, detail bool) {
 		for _, name := range slices.Sorted(maps.Keys(s.upstreams)) {
 			r.upstream(s.upstreams[name], m)
 		}
+		if detail { // the status does not have it
+			return
+		}
 		routed := s.routed()
 		for i := range m.Upstreams {
 			m.Upstreams[i].Routed = routed[m.Upstreams[i].Name]
