@@ -118,7 +118,7 @@ func (d *DNS) denied() string {
 }
 
 // lookup asks the questions that are due and returns all endpoints known then. known is false
-// before a server has answered, and after answers of which no record can be an endpoint.
+// before a server has answered, and if no record of the answers can be an endpoint.
 func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err error) {
 	d.round++
 	now, jitter := d.cfg.Clock.Now(), d.cfg.Random()

@@ -5,26 +5,27 @@ import (
 	"container/list"
 )
 
-// Lines are those that wait in a bounded queue, by source. The zero value is empty. One lock guards all uses of a value.
+// Lines has a line for each source of the entries in a bounded queue. The zero value is empty. It is not safe for concurrent use.
 type Lines[T any] struct {
 	of   map[uint64]*line
 	heap byLength
 }
 
-// A Place is in Lines until it is removed. The zero value is in none.
+// A Place is an entry's place in Lines, until Remove. The zero value is no place.
 type Place struct {
 	of *line
 	at *list.Element
 }
 
-// A line has all of one source, the newest last.
+// A line has all entries of one source, the newest last.
 type line struct {
 	list.List
 	source uint64
 	index  int // in the heap
 }
 
-// Add adds one to the line of its source: before the first one that is later, or as the newest. later may be nil.
+// Add adds an entry to its source's line: in front of the first entry for which later returns true, otherwise at the end. With a
+// nil later it goes to the end.
 func (l *Lines[T]) Add(source uint64, one T, later func(T) bool) (p Place) {
 	if p.of = l.of[source]; p.of == nil {
 		if l.of == nil {
@@ -47,7 +48,7 @@ func (l *Lines[T]) Add(source uint64, one T, later func(T) bool) (p Place) {
 	return p
 }
 
-// Remove takes one out.
+// Remove takes an entry out.
 func (l *Lines[T]) Remove(p Place) {
 	p.of.List.Remove(p.at)
 	if p.of.Len() > 0 {
@@ -58,7 +59,7 @@ func (l *Lines[T]) Remove(p Place) {
 	delete(l.of, p.of.source)
 }
 
-// Len returns how many of a source there are.
+// Len returns the number of entries of a source.
 func (l *Lines[T]) Len(source uint64) int {
 	if own := l.of[source]; own != nil {
 		return own.Len()
@@ -66,7 +67,7 @@ func (l *Lines[T]) Len(source uint64) int {
 	return 0
 }
 
-// Most returns how many of the source with the most there are.
+// Most returns the number of entries in the longest line.
 func (l *Lines[T]) Most() int {
 	if len(l.heap) == 0 {
 		return 0
@@ -74,8 +75,8 @@ func (l *Lines[T]) Most() int {
 	return l.heap[0].Len()
 }
 
-// NewestOfMore returns the newest that may go of the source with the most, if it has over more more than a source; else the
-// zero value.
+// NewestOfMore returns the newest entry of the longest line that may go. The line must be longer than the line of source by over
+// more entries; otherwise the result is the zero value.
 func (l *Lines[T]) NewestOfMore(source uint64, more int, may func(T) bool) (newest T) {
 	if p := l.newest(0, l.Len(source)+more, may); p.of != nil {
 		newest = p.at.Value.(T)
