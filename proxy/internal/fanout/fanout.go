@@ -37,7 +37,7 @@ type Job struct {
 type Queue struct {
 	mu    sync.Mutex
 	lines Lines[*Job]
-	turn  []*line // lines with jobs to be sent, the next one first
+	turn  []*Job // of each source the oldest job with targets that are still to be sent to, the next one first
 	jobs  int
 	sends int // goroutines
 }
@@ -51,8 +51,8 @@ func (q *Queue) Add(j *Job, most int) {
 	if out != j {
 		if j.targets = j.Targets(); j.targets == 0 {
 			q.leave(j)
-		} else if j.place.of.toSend() == j {
-			q.turn = append(q.turn, j.place.of)
+		} else if before := j.place.at.Prev(); before == nil || before.Value.(*Job).begun() {
+			q.turn = append(q.turn, j)
 		}
 		for range min(j.targets, MaxSends-q.sends) {
 			q.sends++
@@ -81,22 +81,13 @@ func (q *Queue) enter(j *Job, most int) (out *Job) {
 	return out
 }
 
-// toSend returns the oldest job with targets that are still to be sent to, or nil.
-func (l *line) toSend() *Job {
-	for e := l.Front(); e != nil; e = e.Next() {
-		if j := e.Value.(*Job); j.next < j.targets {
-			return j
-		}
-	}
-	return nil
-}
+// begun reports whether all sends of the job have begun.
+func (j *Job) begun() bool { return j.next == j.targets }
 
-// drop takes out a job that has not begun.
+// drop takes out a job that has not begun. It is the last of its line.
 func (q *Queue) drop(j *Job) {
-	l := j.place.of
-	if q.leave(j); l.toSend() == nil {
-		q.turn = slices.DeleteFunc(q.turn, func(other *line) bool { return other == l })
-	}
+	q.leave(j)
+	q.turn = slices.DeleteFunc(q.turn, func(other *Job) bool { return other == j })
 }
 
 // leave gives up a job's place.
@@ -135,12 +126,14 @@ func (q *Queue) take() (*Job, int) {
 		q.sends--
 		return nil, 0
 	}
-	l := q.turn[0]
+	j := q.turn[0]
 	q.turn = q.turn[1:]
-	j := l.toSend()
-	target := j.next
-	if j.next++; l.toSend() != nil {
-		q.turn = append(q.turn, l)
+	target, next := j.next, j.place.at
+	if j.next++; j.begun() {
+		next = next.Next()
+	}
+	if next != nil {
+		q.turn = append(q.turn, next.Value.(*Job))
 	}
 	return j, target
 }

@@ -2,6 +2,7 @@ package fanout_test
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 
@@ -114,4 +115,27 @@ func TestSourcesShare(t *testing.T) {
 	}
 	close(r.free)
 	r.all.Wait()
+}
+
+// TestAJobThatMakesRoomIsNotSent: while all earlier jobs of its source are being sent, the newest one has the next turn, until it
+// has to go.
+func TestAJobThatMakesRoomIsNotSent(t *testing.T) {
+	t.Parallel()
+
+	r := newRig()
+	for range fanout.MaxSends {
+		r.add(1, 1)
+		<-r.begun
+	}
+	for source := range uint64(fanout.MaxJobs - fanout.MaxSends + 1) {
+		r.add(source+1, 1)
+	}
+	if !slices.Equal(r.overloaded, []uint64{1}) {
+		t.Errorf("refused: %v, want [1]", r.overloaded)
+	}
+	close(r.free)
+	r.all.Wait()
+	if n := len(r.begun); n != fanout.MaxJobs-fanout.MaxSends {
+		t.Errorf("%d more sends", n)
+	}
 }
