@@ -71,8 +71,8 @@ type Flow struct {
 	// by end of file, these are the bytes that the session held and those in the source's receive queue. If
 	// the destination is reset or does not answer, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost
 	// too, although they were already counted as moved; it may have taken the last of them. If the destination
-	// itself resets the connection, unacknowledged bytes count if it had ended its side before; otherwise only
-	// bytes that were never sent count. Of rewritten bytes at most as many count as came.
+	// itself resets the connection, bytes that were never sent count, and unacknowledged ones only if it had
+	// ended its side before. A direction that rewrites loses at most as many bytes as it has read.
 	Lost int64
 	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
 	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut. With
@@ -173,8 +173,8 @@ func (f Fallbacks) All() iter.Seq2[Fallback, int64] {
 // Reason is why a session, or one of its directions, ended. Its words are:
 //
 //   - running: it has not ended.
-//   - eof: the source's end of file (of a session: each source's, or with [Config.CloseOnEOF] the first one) was
-//     seen and passed on.
+//   - eof: the source's end of file was seen and passed on. For a session: the end of file of both sources, or with
+//     [Config.CloseOnEOF] of the first one.
 //   - limit: a copy reached its limit.
 //   - reset: a side sent a reset, or went away while bytes were sent to it.
 //   - idle-timeout: no byte moved or was acknowledged for the IdleTimeout of [Config], or of the session's [Limits].
