@@ -92,7 +92,7 @@ func TestEveryFigureHasItsBenchmark(t *testing.T) {
 		switch named := strings.Contains(r.command, "'Claim/"+id+"$'"); {
 		case here != named:
 			t.Errorf("%s: measured here is %v, and the command is %s", id, here, r.command)
-		case !here && !strings.HasPrefix(r.result, "refused: ") && !strings.Contains(r.command, "`go test ") && !strings.Contains(r.command, "`penstock-bench "):
+		case !here && !strings.HasPrefix(r.result, "refused: ") && !strings.Contains(r.command, "go test ") && !strings.Contains(r.command, "`penstock-bench "):
 			t.Errorf("%s has no command that repeats it, and no refusal: %q", id, r.command)
 		}
 		if !strings.Contains(pages, "\n## "+id+"\n") {
