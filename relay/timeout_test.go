@@ -391,9 +391,9 @@ func TestTruncated(t *testing.T) {
 func closesOnEOF(t *testing.T, d *driving, linger time.Duration, fill bool) (g *rig, sent []byte) {
 	r := newRelay(t, &relay.Config{CloseOnEOF: true})
 	r.SetLinger(linger)
-	g = d.newRig(t, r, tcp, tcp)
+	g = d.newRig(t, r, smallTCP, tcp)
 	if fill {
-		fillUp(t, g.B)
+		write(t, g.B, content(2, 1<<20)) // more than there is room for on the way to A, and less than B's kernel takes
 	}
 	sent = content(1, 256<<10) // more than B's kernel takes, and less than there is room for before it
 	write(t, g.A, sent)
