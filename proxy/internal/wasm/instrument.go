@@ -147,7 +147,7 @@ type body struct {
 // a whole. It counts these steps. After stepsPerLook steps it leaves the compiled code for Go, because Go's collector waits
 // for that, and traps if the global of the deadline is not zero. (wazero's own look leaves the compiled code at the head of
 // each loop, which takes longer than most loops' bodies: a module of Go had a tenth of the speed.) It also looks after each
-// call of the host, which may have taken long. Interpreted loops and functions have wazero's look.
+// call of the host, which may have taken long. Interpreted code has wazero's look, that of an empty loop, in all these places.
 //
 // memory is the largest memory in bytes.
 func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages uint32, err error) {
@@ -158,12 +158,13 @@ func instrument(code []byte, compiled bool, memory int64) (out []byte, minPages 
 	if err := p.boundTables(); err != nil {
 		return nil, 0, err
 	}
+	var head []byte // wazero looks at the head of a loop that is interpreted
 	look := []byte{opLoop, noResult, opEnd}
-	var head, bulk, host []byte
+	bulk, host := look, look
 	if compiled {
 		host = p.appendTrap(nil)
 		head = p.appendLook(nil, 1)
-		bulk = p.appendLook(nil, int32(min(stepsPerLook/16*memory>>20, stepsPerLook)))
+		bulk = p.appendLook(nil, int32(min(stepsPerLook/16*memory>>20, stepsPerLook)+1))
 		look = head
 		if p.sections[sectionMemory] == nil { // the look needs a memory
 			p.sections[sectionMemory] = []byte{1, 1, 0, 0}

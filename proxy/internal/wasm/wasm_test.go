@@ -224,6 +224,32 @@ func TestCallsOfTheHostAreBounded(t *testing.T) {
 	})
 }
 
+// TestStraightLineIsBounded: between two instructions that take long, without a loop, the deadline ends a module.
+func TestStraightLineIsBounded(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		b.Memory = 16 << 20
+		for _, name := range []string{"memory.fill", "call"} {
+			ended := false
+			host := wasm.Host{"env": {
+				{Name: "sleep", Call: func(*wasm.Instance, []uint64) { time.Sleep(time.Millisecond) }},
+				{Name: "end", Call: func(*wasm.Instance, []uint64) { ended = true }},
+			}}
+			m := &Module{Pages: 256}
+			step, end := Call(m.Import("env", "sleep", "", "")), m.Import("env", "end", "", "")
+			if name == "memory.fill" {
+				step = Code(Const(0), Const(1), Const(16<<20), []byte{0xfc, 11, 0})
+			}
+			m.Func("run", "", "", 0, bytes.Repeat(step, 2000), Call(end))
+			i := instantiate(t, m, host, b)
+			i.Begin(time.Millisecond)
+			if _, err := i.Call(i.Function("run")); !errors.Is(err, wasm.ErrTimeout) || ended {
+				t.Errorf("%s: %v, to its end: %v", name, err, ended)
+			}
+		}
+	})
+}
+
 // A slow writer takes a while for each piece, and counts the bytes.
 type slow int
 
