@@ -89,7 +89,7 @@ func (d *decoder) given(field any) bool {
 	return ok
 }
 
-// spend limits the memory of values, even if aliases repeat them. It reports whether the value fits.
+// spend limits the memory of values and long texts, even if aliases repeat them. It reports whether the value fits.
 func (d *decoder) spend(bytes int, at place) bool {
 	if d.memory > maxMemory {
 		return false
@@ -100,6 +100,15 @@ func (d *decoder) spend(bytes int, at place) bool {
 		return false
 	}
 	return true
+}
+
+// spendTexts spends the long texts in a list or mapping. It is called each time an alias leads there.
+func (d *decoder) spendTexts(n *yaml.Node) {
+	for _, c := range n.Content {
+		if t := target(c); len(t.Value) > perValue {
+			d.spend(len(t.Value), d.src.at(c))
+		}
+	}
 }
 
 // target follows aliases. The YAML parser accepts an alias that contains itself. Decoding still ends, because no struct
@@ -156,6 +165,7 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 	var merged []*yaml.Node
 	var guesses []guess
 	var own written
+	d.spendTexts(n)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := target(n.Content[i]), n.Content[i+1]
 		at := d.src.at(n.Content[i])
@@ -197,6 +207,7 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 func (d *decoder) merge(o *object, v reflect.Value, m *yaml.Node, seen *written, depth int) {
 	sources := []*yaml.Node{m}
 	if t := target(m); t.Kind == yaml.SequenceNode {
+		d.spendTexts(t)
 		sources = t.Content
 	}
 	for _, s := range sources {
@@ -259,6 +270,7 @@ func (d *decoder) field(f *field, v reflect.Value, n *yaml.Node) {
 
 func (d *decoder) list(f *field, v reflect.Value, t *yaml.Node, at place) {
 	items := t.Content
+	d.spendTexts(t)
 	switch {
 	case t.Kind == yaml.SequenceNode:
 	case f.single && t.Kind == yaml.ScalarNode:

@@ -404,6 +404,7 @@ func bombs() map[string]string {
 		"JSON in a list":                     `{"listeners": [[` + strings.Repeat("{},", 299_000) + "0]]}",
 		"keys in lines":                      "listeners:\n" + strings.Repeat("- a:\n", 239_000),
 		"a key of many lines":                "listeners:\n" + strings.Repeat("  a: b\n", 299_000),
+		"a long prefix of tags":              "%TAG !e! tag:" + strings.Repeat("x", 1<<20) + "\n---\nlisteners: [" + strings.Repeat("!e!b c,", 1000) + "]",
 		"variables":                          "listeners: [{name: \"" + strings.Repeat("${BIG}", 10_000) + "\"}]",
 	}
 }
@@ -462,6 +463,25 @@ func TestBombs(t *testing.T) {
 				tree[fmt.Sprintf("/etc/more/%d.yaml", i)] = text
 			}
 			load(tree)
+		}
+	}
+}
+
+// TestRepeatedTexts: the bytes of texts that aliases repeat are bounded, wherever the alias is.
+func TestRepeatedTexts(t *testing.T) {
+	t.Parallel()
+	long := `"` + strings.Repeat("x", 256<<10) + `"`
+	for name, text := range map[string]string{
+		"a value":            "x-a: &a " + long + "\nupstreams: [" + strings.Repeat("{health_check: {send: *a}},", 300) + "]",
+		"a value of a group": "x-a: &a {send: " + long + "}\nupstreams: [" + strings.Repeat("{health_check: *a},", 300) + "]",
+		"a value of a list":  "x-a: &a " + long + "\nlisteners: [{filter: {upstreams: [" + strings.Repeat("*a,", 300) + "]}}]",
+		"text for a list":    "x-a: &a " + long + "\nupstreams: [" + strings.Repeat("{endpoints: *a},", 300) + "]",
+		"text for groups":    "x-a: &a " + long + "\nupstreams: [{health_check: {<<: [" + strings.Repeat("*a,", 300) + "]}}]",
+		"a key":              "x-a: &a {? " + long + "}\nupstreams: [" + strings.Repeat("*a,", 300) + "]",
+	} {
+		_, problems := config.Parse("p.yaml", []byte(text), nil)
+		if !slices.ContainsFunc(problems, func(p config.Problem) bool { return strings.Contains(p.Message, "too large with its aliases") }) {
+			t.Errorf("%s: %d problems, none of them about its size", name, len(problems))
 		}
 	}
 }

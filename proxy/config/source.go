@@ -280,13 +280,15 @@ func (s *source) garbage() *Problem {
 	return at.problem(fix, "%s", what)
 }
 
-// documents finds the --- that begins a second document. A --- before the first document is allowed.
+// documents finds the --- that begins a second document, or a %TAG. A --- before the first document is allowed.
 func (s *source) documents() *Problem {
 	begun, number := false, 0
 	for line := range strings.Lines(s.data) {
 		number++
 		text := strings.TrimRight(line, " \t\r\n")
 		switch {
+		case !begun && strings.HasPrefix(line, "%TAG"): // the parser repeats its prefix in each tag
+			return place{src: s, line: number, col: 1, width: 4}.problem("leave this line out", "%%TAG is not allowed: tags have no meaning here")
 		case text == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t"):
 			if begun {
 				return place{src: s, line: number, col: 1, width: 3}.problem("leave this line out, or include the rest as another file", "a file is one document: a second one begins here")
