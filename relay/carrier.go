@@ -279,7 +279,7 @@ func (s *Driven) failedAt(by Side, cause syscall.Errno) error {
 }
 
 // Return brings a session back from its [driver.Carrier] to the loop, with new sockets, which s owns afterwards.
-// The sockets are registered with the loop, and have no Mirror, Rewriter, Gate or Layer. ended says whether the
+// The sockets are registered with the loop, and have no Mirror, Transform, Gate or Layer. ended says whether the
 // direction from a, or from b, has ended meanwhile; at most one may have. The Carrier has passed this end on:
 // Return does not, and reads nothing more from that side. last is the side whose bytes came to the Carrier last,
 // or SideNone. The offer ends; call [Driven.Offer] again. Return reports false if no Carrier has the session or if

@@ -167,7 +167,7 @@ const (
 	copying      mode = iota // recv into a buffer, send
 	splicing                 // splice into a leased pipe, splice out
 	transferring             // one call from file to sink, nothing in between
-	rewriting                // recv into a buffer, by a Rewriter, send
+	rewriting                // recv into a buffer, by a Transform, send
 )
 
 // A wait is the result of a step.
@@ -472,7 +472,7 @@ func (d *direction) hasFallen(f Fallback) bool {
 }
 
 func (d *direction) countLost(n int64) {
-	if n > 0 && d.mode == rewriting { // a Rewriter may have made more bytes of those that came
+	if n > 0 && d.mode == rewriting { // a Transform may have made more bytes of those that came
 		r := d.rareState()
 		n = min(n, r.rewrite.in-r.lost.Load())
 	}
@@ -635,10 +635,6 @@ func endingOf(d, other *direction, reason Reason) ending {
 
 // flushAndAbandon delivers what it can, and gives up the rest. held says that the direction's ends are held.
 func (e ending) flushAndAbandon(held bool) {
-	if e.mode == rewriting {
-		r := e.rareState().rewrite
-		r.dropped = r.dropped || e.sourceFailed
-	}
 	switch {
 	case !held || e.sinkFailed:
 	case e.reason != ReasonEOF:

@@ -90,8 +90,8 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	now, spare := max(1, d.loop.Now()), s.throttle()
 	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, state: moving, a: newSocket(a), b: newSocket(b)}
 	s.bind(&a, &b)
-	s.ab.setRewriter(&a)
-	s.ba.setRewriter(&b)
+	s.ab.setTransform(&a)
+	s.ba.setTransform(&b)
 	s.ab.setMirror(&a, &s.ba)
 	s.ba.setMirror(&b, &s.ab)
 	if limits.paces() {
@@ -113,7 +113,7 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	}
 	s.state &^= moving
 	for _, way := range [2]*direction{&s.ab, &s.ba} {
-		if f := way.failure(); f != nil { // an invalid Rewriter, or a Gate where none may be
+		if f := way.failure(); f != nil { // a Gate where none may be
 			s.end(Reason(way.reason.Load()), s.opErrorOf(way, *f))
 			return
 		}
@@ -297,7 +297,7 @@ func (s *Driven) canMove(d *direction) bool {
 		return false
 	case d.held != nil:
 		return to.is(writable)
-	case d.mode == rewriting && d.transformed():
+	case d.mode == rewriting && d.awaitsWork():
 		return false
 	case from.state&(readable|drained) != 0:
 		return true
@@ -597,14 +597,12 @@ type Socket struct {
 	// Moved to it. A mirror that was not started gets nothing, and ends with [driver.MirrorError].
 	Mirror *Mirror
 
-	// Rewriter changes the bytes that come from the socket, including Ahead, or is nil. With a Rewriter Moved
-	// must be 0, because the Rewriter would miss these bytes. A byte that is held back is passed on after Hold
-	// at the earliest and twice Hold at the latest, even if no further bytes have come. If Hold is negative, it
-	// waits for further bytes or the end of the session.
-	Rewriter driver.Rewriter
-	Hold     time.Duration
-	// Transform takes the place of a Rewriter, and works on other goroutines; nil: there is none.
+	// Transform changes the bytes that come from the socket, including Ahead, or is nil. With a Transform Moved
+	// must be 0, because the Transform would miss these bytes. It is asked about bytes that it holds back after
+	// Hold at the earliest and twice Hold at the latest, even if no further bytes have come. If Hold is negative,
+	// they wait for further bytes or the end of the session.
 	Transform driver.Transform
+	Hold      time.Duration
 }
 
 func newSocket(s Socket) loopSocket {
@@ -729,7 +727,7 @@ type pendingEnd struct {
 }
 
 // Cut ends the session for a cause, as [Session.Cut] does, and notifies the owner before it returns. Within a
-// callback while bytes are being moved, such as a callback of a [driver.Rewriter] or a [driver.MirrorObserver],
+// callback while bytes are being moved, such as a callback of a [driver.Transform] or a [driver.MirrorObserver],
 // Cut ends the session soon after the callback has returned, before the loop waits. The first cause counts,
 // unless the session ends by itself at that moment. Cut does nothing before Start and after the end.
 func (s *Driven) Cut(cause error) {

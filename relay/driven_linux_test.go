@@ -318,14 +318,14 @@ func (x *trapped) in(callback string) {
 	}
 }
 
-func (x *trapped) Rewrite(b []byte, at int) (int, int, error) {
-	x.in("Rewrite")
-	return x.flipper.Rewrite(b, at)
+func (x *trapped) Put(b []byte) {
+	x.in("Put")
+	x.flipper.Put(b)
 }
 
-func (x *trapped) Release(b []byte) (int, int, error) {
-	x.in("Release")
-	return x.flipper.Release(b)
+func (x *trapped) Take(b []byte) (int, bool, error) {
+	x.in("Take")
+	return x.flipper.Take(b)
 }
 
 func (x *trapped) Held() int {
@@ -393,8 +393,8 @@ func closeA(x *rigs) { _ = x.A.CloseWrite() }
 func closeAS(x *rigs) { _, _ = x.A.CloseWrite(), x.S.CloseWrite() }
 
 var traps = []trap{
-	{at: "Rewrite", rewrite: true},
-	{at: "Release", rewrite: true},
+	{at: "Put", rewrite: true},
+	{at: "Take", rewrite: true},
 	{at: "Held", rewrite: true},
 	{at: "Sent", engine: relay.EngineCopy},
 	{at: "Sent", engine: relay.EngineCopy, ahead: true},
@@ -435,7 +435,7 @@ func (c trap) spring(t *testing.T, on *looped, do func(x *trapped)) *trapped {
 		a.Ahead = []byte("ahead")
 	}
 	if c.rewrite {
-		a.Rewriter, a.Hold = x, time.Millisecond
+		a.Transform, a.Hold = x, time.Millisecond
 	}
 	if c.layer {
 		b.Layer = trapLayer{x}
@@ -715,7 +715,7 @@ func TestMirrorThatWasNotStarted(t *testing.T) {
 	})
 }
 
-// TestLimitsAreForgotten at the end of a session, with what they are of, as are Rewriters: who makes sessions in
+// TestLimitsAreForgotten at the end of a session, with what they are of, as are Transforms: who makes sessions in
 // the place of others may not come back to that one for long.
 func TestLimitsAreForgotten(t *testing.T) {
 	t.Parallel()
@@ -729,20 +729,20 @@ func TestLimitsAreForgotten(t *testing.T) {
 	given := weak.Make(s.limits)
 	s.ended = func(relay.Result, error) { ended <- s.driven.Limits() }
 	a, own := on.take(nearA), new(flipper)
-	a.Rewriter = own
-	rewriter := weak.Make(own)
+	a.Transform = own
+	transform := weak.Make(own)
 	on.start(s, a, on.take(nearB))
 	A.CloseWrite()
 	B.CloseWrite()
 	if told := <-ended; told != given.Value() {
 		t.Error("the owner is told of other limits")
 	}
-	a.Rewriter, own = nil, nil
+	a.Transform, own = nil, nil
 	on.do(func() { s.limits = nil })
 	for range 3 {
 		runtime.GC()
 	}
-	if given.Value() != nil || rewriter.Value() != nil {
+	if given.Value() != nil || transform.Value() != nil {
 		t.Error("they are kept")
 	}
 	if l := s.Limits(); l == nil {

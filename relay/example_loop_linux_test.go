@@ -105,24 +105,31 @@ func ExampleDriver() {
 	// HELLO
 }
 
-// A redactor is a [driver.Rewriter] that replaces digits. It decides about each byte by itself, so it holds none back. One
-// that does says in Room how many at most, has those come first in b before at, and returns them by Release.
-type redactor struct{}
+// A redactor is a [driver.Transform] that replaces digits. It does so at once, so it is never busy; one that works on other
+// goroutines calls wake when it is done.
+type redactor struct{ out []byte }
 
-func (redactor) Room() int { return 0 }
-func (redactor) Most() int { return 64 << 10 }
-func (redactor) Held() int { return 0 }
+func (*redactor) Begin(wake func()) {}
+func (*redactor) Most() int         { return 64 << 10 }
 
-func (redactor) Rewrite(b []byte, at int) (from, to int, err error) {
-	for i := at; i < len(b); i++ {
-		if '0' <= b[i] && b[i] <= '9' {
-			b[i] = '*'
+func (r *redactor) Put(b []byte) {
+	for _, c := range b {
+		if '0' <= c && c <= '9' {
+			c = '*'
 		}
+		r.out = append(r.out, c)
 	}
-	return at, len(b), nil
 }
 
-func (redactor) Release([]byte) (from, to int, err error) { return 0, 0, nil }
+func (r *redactor) Take(b []byte) (n int, busy bool, err error) {
+	n = copy(b, r.out)
+	r.out = r.out[n:]
+	return n, false, nil
+}
+
+func (r *redactor) Held() int { return len(r.out) }
+func (*redactor) End()        {}
+func (*redactor) Close()      {}
 
 // A mirroredClient is a session whose client's bytes are redacted, and sent to a second server as well. It is the
 // owner of the session, of the mirror, and of the connect to the shadow.
@@ -146,7 +153,7 @@ func (c *mirroredClient) start(client, endpoint *net.TCPConn, shadow loop.Addres
 	}
 	c.open = 2
 	c.on.driver.StartMirror(&c.mirror, time.Second, c)
-	a.Mirror, a.Rewriter = &c.mirror, redactor{}
+	a.Mirror, a.Transform = &c.mirror, new(redactor)
 	c.on.loop.Connect(&c.dial, 0, shadow, nil, c)
 	c.on.driver.Start(&c.session, a, b, c) // which owns both sockets from here on
 	return nil
@@ -179,7 +186,7 @@ func (c *mirroredClient) over() {
 	}
 }
 
-// A mirror has a second server sent what the client sends, here as a Rewriter has changed it.
+// A mirror has a second server sent what the client sends, here as a Transform has changed it.
 func ExampleMirror() {
 	shadow := echoServer()
 	defer shadow.Close()

@@ -73,14 +73,21 @@ func (w *watchman) Pass(fd int, ahead []byte, ended bool) (int, []byte, error) {
 
 func (w *watchman) Close() { w.closed++ }
 
-// identity is a Rewriter that changes nothing.
-type identity struct{}
+// An identity is a Transform that changes nothing.
+type identity struct{ out []byte }
 
-func (identity) Room() int                                          { return 0 }
-func (identity) Most() int                                          { return 1 << 16 }
-func (identity) Rewrite(b []byte, at int) (from, to int, err error) { return at, len(b), nil }
-func (identity) Release([]byte) (from, to int, err error)           { return 0, 0, nil }
-func (identity) Held() int                                          { return 0 }
+func (*identity) Begin(func())   {}
+func (*identity) Most() int      { return 1 << 16 }
+func (i *identity) Put(b []byte) { i.out = append(i.out, b...) }
+func (*identity) End()           {}
+func (i *identity) Held() int    { return len(i.out) }
+func (*identity) Close()         {}
+
+func (i *identity) Take(b []byte) (n int, busy bool, err error) {
+	n = copy(b, i.out)
+	i.out = i.out[n:]
+	return n, false, nil
+}
 
 // TestGate: bytes behind the free ones wait for the gate, whichever engine moves them, where they were read before too, and where they are rewritten;
 // an end of file and a reset before it are those of any session, and an error of it is a reset of both sides.
@@ -124,7 +131,7 @@ func TestGate(t *testing.T) {
 					}
 					gated.Gate, gated.Free = w, len(free)
 					if way == "rewritten" || way == "rewritten ahead" {
-						gated.Rewriter = identity{}
+						gated.Transform = new(identity)
 					}
 					if sent := free + x.behind; way == "ahead" || way == "rewritten ahead" {
 						gated.Ahead = []byte(sent)

@@ -164,9 +164,6 @@ func (d *direction) flush(all bool) {
 	d.unbind()
 	for moves := 0; moves < flushMoves && d.mayFlush(all) && d.move() == waitTurn; moves++ {
 	}
-	if d.mode == rewriting {
-		d.flushHeldBack()
-	}
 	d.set(ended, wasEnded)
 	d.reason.Store(reason)
 	if o := d.rare.Load(); o != nil {

@@ -148,7 +148,7 @@ func (d *direction) mirror() *Mirror {
 }
 
 // setMirror mirrors the bytes of a socket, including bytes read before: with a layer the bytes inside the
-// layer, with a Rewriter the rewritten bytes. The mirror's observer sees the bytes of back, the opposite
+// layer, with a Transform the transformed bytes. The mirror's observer sees the bytes of back, the opposite
 // direction.
 func (d *direction) setMirror(s *Socket, back *direction) {
 	m := s.Mirror
@@ -164,7 +164,7 @@ func (d *direction) setMirror(s *Socket, back *direction) {
 	if m.observer != nil {
 		back.observe(m)
 	}
-	if s.Layer == nil && s.Rewriter == nil && s.Transform == nil {
+	if s.Layer == nil && s.Transform == nil {
 		m.sent(s.Ahead)
 	}
 }

@@ -117,7 +117,7 @@ const (
 	// FallbackCompare: a mirror's observer sees the answers, so they are copied until it wants no further calls
 	// ([Mirror.Observe]).
 	FallbackCompare
-	// FallbackRewrite: a driver.Rewriter changes the direction's bytes.
+	// FallbackRewrite: a driver.Transform changes the direction's bytes.
 	FallbackRewrite
 
 	numFallbacks = iota

@@ -21,51 +21,49 @@ import (
 	"github.com/penstock/penstock/relay/driver"
 )
 
-// A flipper is a Rewriter that inverts all bits, and holds back at most 4 bytes x at the end of what has come.
+// A flipper is a Transform that inverts all bits at once, and holds back at most 4 bytes x at the end of what has come.
 type flipper struct {
-	held     [4]byte
-	n        int
-	released int
-	fail     byte // with which it fails; 0: it does not
+	held, out []byte
+	fail      byte // with which it fails; 0: it does not
+	err       error
 }
 
 var errFlipper = errors.New("the flipper has failed")
 
-func (f *flipper) Room() int { return len(f.held) }
-func (f *flipper) Held() int { return f.n }
-func (f *flipper) Most() int { return 50_000 }
+func (f *flipper) Begin(func()) {}
+func (f *flipper) Most() int    { return 50_000 }
 
-func (f *flipper) Rewrite(b []byte, at int) (from, to int, err error) {
-	from, to = at-f.n, len(b)
-	copy(b[from:], f.held[:f.n])
-	if f.fail != 0 && bytes.IndexByte(b[at:], f.fail) >= 0 {
-		return 0, 0, errFlipper
+func (f *flipper) Put(b []byte) {
+	if f.fail != 0 && bytes.IndexByte(b, f.fail) >= 0 {
+		f.err = errFlipper
 	}
-	for to > from && len(b)-to < len(f.held) && b[to-1] == 'x' {
-		to--
+	f.held = append(f.held, b...)
+	n := len(f.held)
+	for len(b) > 0 && n > 0 && len(f.held)-n < 4 && f.held[n-1] == 'x' {
+		n--
 	}
-	f.n = copy(f.held[:], b[to:])
-	flip(b[from:to])
-	return from, to, nil
+	f.out, f.held = append(f.out, flipped(f.held[:n])...), f.held[n:]
 }
 
-func (f *flipper) Release(b []byte) (from, to int, err error) {
-	f.released++
-	n := copy(b, f.held[:f.n])
-	f.n = 0
-	flip(b[:n])
-	return 0, n, nil
+func (f *flipper) End() { f.Put(nil) }
+
+func (f *flipper) Take(b []byte) (n int, busy bool, err error) {
+	if f.err != nil {
+		return 0, false, f.err
+	}
+	n = copy(b, f.out)
+	f.out = f.out[n:]
+	return n, false, nil
 }
 
-func flip(b []byte) {
-	for i := range b {
-		b[i] = ^b[i]
-	}
-}
+func (f *flipper) Held() int { return len(f.held) + len(f.out) }
+func (f *flipper) Close()    {}
 
 func flipped(b []byte) []byte {
 	b = bytes.Clone(b)
-	flip(b)
+	for i := range b {
+		b[i] = ^b[i]
+	}
 	return b
 }
 
@@ -74,8 +72,8 @@ func rewritten(t *testing.T, d *driving, r *relay.Relay, network network, limits
 	t.Helper()
 	ab = new(flipper)
 	d.limits, d.change = limits, func(a, b *relay.Socket) {
-		a.Rewriter, a.Hold = ab, 10*time.Millisecond
-		b.Rewriter, b.Hold = new(flipper), 10*time.Millisecond
+		a.Transform, a.Hold = ab, 10*time.Millisecond
+		b.Transform, b.Hold = new(flipper), 10*time.Millisecond
 		if change != nil {
 			change(a)
 		}
@@ -83,14 +81,14 @@ func rewritten(t *testing.T, d *driving, r *relay.Relay, network network, limits
 	return d.newRig(t, r, network, network), ab, d.looped(t, r)
 }
 
-// changers are a Rewriter and a Transform, and what they make of bytes.
+// changers are a Transform that works at once, another on goroutines, and what they make of bytes.
 var changers = map[string]struct {
 	set   func(s *relay.Socket)
 	made  func(b []byte) []byte
 	times int64 // as many bytes
 }{
-	"Rewriter":  {func(s *relay.Socket) { s.Rewriter = new(flipper) }, flipped, 1},
-	"Transform": {func(s *relay.Socket) { s.Transform = new(doubler) }, doubled, 2},
+	"flipper": {func(s *relay.Socket) { s.Transform = new(flipper) }, flipped, 1},
+	"doubler": {func(s *relay.Socket) { s.Transform = new(doubler) }, doubled, 2},
 }
 
 // TestRewriteIsMirrored: the shadow gets the bytes as they became.
@@ -147,33 +145,8 @@ func other(t *testing.T, on *looped) {
 	pass(t, j.A, j.B, secret)
 }
 
-// TestRewriterSeesNoOthers: the memory that a Rewriter is passed has nothing of other sessions.
-func TestRewriterSeesNoOthers(t *testing.T) {
-	t.Parallel()
-
-	on := ofLoop().looped(t, newRelay(t, nil))
-	other(t, on)
-	w := &wrongRewriter{room: 32 << 10, most: 1 << 20}
-	w.rewrite = func(b []byte, at int) (int, int) {
-		w.held = 4
-		return 0, cap(b) - 4
-	}
-	w.release = func(b []byte) (int, int) {
-		w.held = 0
-		return 0, cap(b)
-	}
-	j := newPlain(t, on)
-	j.a.Rewriter, j.a.Hold = w, time.Hour
-	on.do(j.start)
-	write(t, j.A, "own")
-	_ = j.A.CloseWrite()
-	got, err := io.ReadAll(j.B)
-	if err != nil || len(got) != 2*w.room+3-4 || bytes.Contains(got, []byte("secret")) {
-		t.Errorf("%d bytes, %v; of the other session: %v", len(got), err, bytes.Contains(got, []byte("secret")))
-	}
-}
-
-// TestTransformSeesNoOthers: the same of a Transform. Bytes that it claims and has not written are zero.
+// TestTransformSeesNoOthers: the memory that a Transform is passed has nothing of other sessions. Bytes that it claims and has not
+// written are zero.
 func TestTransformSeesNoOthers(t *testing.T) {
 	t.Parallel()
 
@@ -243,7 +216,7 @@ func TestRewriteHoldsBack(t *testing.T) {
 	}
 	held := func(want int) {
 		t.Helper()
-		condition.Await(t, fmt.Sprintf("%d bytes are held back", want), func() (held bool) { on.do(func() { held = ab.n == want }); return held })
+		condition.Await(t, fmt.Sprintf("%d bytes are held back", want), func() (held bool) { on.do(func() { held = len(ab.held) == want }); return held })
 	}
 	write := func(s string) {
 		t.Helper()
@@ -286,7 +259,7 @@ func TestRewriteOfAReset(t *testing.T) {
 	must.Fail(io.Copy(io.Discard, struct{ io.Reader }{g.B}))(t, syscall.ECONNRESET)
 }
 
-// TestRewriteFails: an error of the Rewriter ends the session by resets. Nothing from the failed read on is passed on.
+// TestRewriteFails: an error of the Transform ends the session by resets. Nothing from the failed read on is passed on.
 func TestRewriteFails(t *testing.T) {
 	t.Parallel()
 
@@ -319,28 +292,12 @@ func TestRewriteIsLimited(t *testing.T) {
 	}
 }
 
-// TestRewriteIsCut: what is held back is delivered before a session is cut, as other bytes are.
-func TestRewriteIsCut(t *testing.T) {
-	t.Parallel()
-
-	g, ab, on := rewritten(t, ofLoop(), newRelay(t, nil), tcp, nil, func(a *relay.Socket) { a.Hold = time.Hour })
-	write(t, g.A, []byte("abxx"))
-	g.until("the first have come", func(res relay.Result) bool { return res.AToB.Bytes() == 2 })
-	g.cancel(errors.New("cut"))
-	res, _ := g.wait()
-	on.do(func() {
-		if ab.released != 1 || res.AToB.Bytes() != 4 {
-			t.Errorf("%+v, released %d times", res, ab.released)
-		}
-	})
-}
-
 // TestRewriteOfALayer: decrypted bytes are rewritten.
 func TestRewriteOfALayer(t *testing.T) {
 	t.Parallel()
 
 	eachLayered(t, func(t *testing.T, spoken [2]bool) {
-		g := newLayeredRigOf(t, spoken, nil, [2]string{}, func(s *relay.Socket) { s.Rewriter, s.Hold = new(flipper), 10*time.Millisecond })
+		g := newLayeredRigOf(t, spoken, nil, [2]string{}, func(s *relay.Socket) { s.Transform, s.Hold = new(flipper), 10*time.Millisecond })
 		for i, far := range g.far {
 			sent := append(content(uint64(i), 200_000), "xxx"...)
 			got := collect(g.far[1-i])
@@ -365,7 +322,7 @@ func TestRewrittenAnswersAreObserved(t *testing.T) {
 	for _, most := range []int{0, 1000} { // answers that the observer wants; 0: all
 		w := &witness{most: most}
 		m := newMirroredBy(t, newRelay(t, nil), ofLoop(), tcp, time.Minute, func(m *relay.Mirror, _ *relay.Socket) { m.Observe(w) },
-			func(b *relay.Socket) { b.Rewriter, b.Hold = new(flipper), 10*time.Millisecond })
+			func(b *relay.Socket) { b.Transform, b.Hold = new(flipper), 10*time.Millisecond })
 		m.connect()
 		atA := collect(m.A)
 		answers := content(1, 200_000)
@@ -377,91 +334,6 @@ func TestRewrittenAnswersAreObserved(t *testing.T) {
 				t.Errorf("the observer has seen %d bytes of %d, or others", n, len(answers))
 			}
 		})
-	}
-}
-
-// A wrongRewriter passes bytes on as they are, except for what a test has it do.
-type wrongRewriter struct {
-	room, most, held int
-	rewrite          func(b []byte, at int) (from, to int)
-	release          func(b []byte) (from, to int)
-	released         int
-}
-
-func (w *wrongRewriter) Room() int { return w.room }
-func (w *wrongRewriter) Most() int { return w.most }
-func (w *wrongRewriter) Held() int { return w.held }
-
-func (w *wrongRewriter) Rewrite(b []byte, at int) (from, to int, err error) {
-	if w.rewrite == nil {
-		return at, len(b), nil
-	}
-	from, to = w.rewrite(b, at)
-	return from, to, nil
-}
-
-func (w *wrongRewriter) Release(b []byte) (from, to int, err error) {
-	if w.released++; w.release == nil {
-		return 0, 0, nil
-	}
-	from, to = w.release(b)
-	return from, to, nil
-}
-
-// TestRewriterIsWrong: a result that a Rewriter may not return ends the session with an error that says which, at once,
-// by resets of both sides, and lets no byte out that is not the session's. Nothing of it is a clean end.
-func TestRewriterIsWrong(t *testing.T) {
-	t.Parallel()
-
-	const all = 1 << 30
-	for name, c := range map[string]struct {
-		w    wrongRewriter
-		says string
-	}{
-		"Room is negative":       {wrongRewriter{room: -1, most: 1}, "Room returned -1"},
-		"Room is a buffer":       {wrongRewriter{room: 64 << 10, most: 1}, "Room returned 65536"},
-		"Room is above":          {wrongRewriter{room: 32<<10 + 1, most: 1}, "Room returned 32769"},
-		"Most is 0":              {wrongRewriter{}, "Most returned 0"},
-		"Rewrite: to is beyond":  {wrongRewriter{most: all, rewrite: func(b []byte, at int) (int, int) { return at, len(b) + 1 }}, "Rewrite returned from 0 to 6, of 5"},
-		"Rewrite: from is after": {wrongRewriter{most: all, rewrite: func(b []byte, at int) (int, int) { return len(b), at }}, "Rewrite returned from 5 to 0"},
-		"Rewrite: from is < 0":   {wrongRewriter{most: all, rewrite: func(b []byte, at int) (int, int) { return -1, len(b) }}, "Rewrite returned from -1 to 5"},
-		"Held is negative":       {wrongRewriter{most: all, held: -1}, "Held returned -1 after Rewrite"},
-		"Held is above Room":     {wrongRewriter{room: 4, most: all, held: 5}, "Held returned 5 after Rewrite"},
-		"Held does not fall":     {wrongRewriter{room: 4, most: all, held: 4}, "Held returned 4 after Release"},
-		"Release is beyond": {
-			wrongRewriter{room: 4, most: all, held: 4, release: func(b []byte) (int, int) { return 0, len(b) + 1 }},
-			"Release returned from 0 to 5, of 4",
-		},
-		"Release: from is after": {wrongRewriter{room: 4, most: all, held: 4, release: func([]byte) (int, int) { return 1, 0 }}, "Release returned from 1 to 0"},
-	} {
-		for _, end := range []bool{false, true} { // the source's end of file has come too
-			t.Run(name, func(t *testing.T) {
-				on := ofLoop().looped(t, newRelay(t, nil))
-				j := newPlain(t, on)
-				w := c.w
-				j.a.Rewriter, j.a.Hold = &w, time.Millisecond
-				write(t, j.A, []byte("hello"))
-				if end {
-					_ = j.A.CloseWrite()
-				}
-				on.do(j.start)
-				<-j.done
-				if j.res.Reason != relay.ReasonError || !errors.Is(j.err, driver.ErrRewriter) || !strings.Contains(j.err.Error(), c.says) {
-					t.Errorf("%v, %v", j.res.Reason, j.err)
-				}
-				if moved := j.res.AToB.Bytes() + j.res.AToB.Lost; moved < 5 {
-					t.Errorf("%d bytes are neither moved nor lost: %+v", 5-moved, j.res)
-				}
-				on.do(func() {
-					if w.released > 1 {
-						t.Errorf("released %d times", w.released)
-					}
-				})
-				for _, c := range []net.Conn{j.A, j.B} {
-					must.Fail(io.Copy(io.Discard, struct{ io.Reader }{c}))(t, syscall.ECONNRESET)
-				}
-			})
-		}
 	}
 }
 
@@ -720,6 +592,7 @@ func TestTransformHoldsBackAtTheEnd(t *testing.T) {
 
 	for says, w := range map[string]*wrongTransform{
 		"Held returned 7":       {held: 7},
+		"Held returned -1":      {held: -1},
 		errFlipper.Error():      {fail: errFlipper},
 		"Take returned 1000000": {last: 1, claim: 1_000_000},
 	} {
@@ -729,10 +602,10 @@ func TestTransformHoldsBackAtTheEnd(t *testing.T) {
 		}
 		_ = j.A.CloseWrite()
 		<-j.done
-		if j.res.Reason != relay.ReasonError || j.err == nil || !strings.Contains(j.err.Error(), says) || j.res.AToB.Lost != int64(min(w.held, 5)) {
+		if j.res.Reason != relay.ReasonError || j.err == nil || !strings.Contains(j.err.Error(), says) || j.res.AToB.Lost != int64(max(0, min(w.held, 5))) {
 			t.Errorf("%s: %+v, %v", says, j.res, j.err)
 		}
-		if w.fail == nil && !errors.Is(j.err, driver.ErrRewriter) {
+		if w.fail == nil && !errors.Is(j.err, driver.ErrTransform) {
 			t.Error(j.err)
 		}
 		for _, c := range []net.Conn{j.A, j.B} {

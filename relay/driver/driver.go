@@ -1,6 +1,6 @@
 // Package driver has the contracts between a relay.Driver, which drives sessions on an event loop, and a program that
 // adds its own code to a session: a protocol over a socket ([Layer]), a lock in front of bytes ([Gate]), a change of
-// bytes ([Rewriter], [Transform]), an observer of a mirror ([MirrorObserver]), or another carrier of the whole session
+// bytes ([Transform]), an observer of a mirror ([MirrorObserver]), or another carrier of the whole session
 // ([Carrier]). A program that joins connections by goroutines, or drives plain sessions on a loop, needs none of them.
 package driver
 
@@ -52,7 +52,7 @@ const (
 	ObstacleBandwidth
 	// ObstacleMirror: a relay.Mirror gets the session's bytes, or did.
 	ObstacleMirror
-	// ObstacleRewrite: a [Rewriter] changes the session's bytes.
+	// ObstacleRewrite: a [Transform] changes the session's bytes.
 	ObstacleRewrite
 	// ObstacleEnd: a side has ended.
 	ObstacleEnd
@@ -113,37 +113,16 @@ const (
 	GateOpens
 )
 
-// A Rewriter changes the bytes that one side of a session on a loop sends, before the other side and a mirror
-// get them. So every engine copies these bytes, and relay.FallbackRewrite is counted. A Rewriter may hold back
-// bytes until it can decide about them: until more come, or until none have come for relay.Socket.Hold. Each
-// stream has its own Rewriter. Its methods are called on the loop's goroutine, must not wait, and return soon.
-// An error, or an invalid result ([ErrRewriter]), ends the session with relay.ReasonError; both sides are
-// reset.
-type Rewriter interface {
-	// Room returns how many bytes of space Rewrite needs in front of its input: at most 32 KiB. It is called
-	// once, at the start.
-	Room() int
-	// Most returns the largest number of bytes that Rewrite takes at once, at least 1. Choose it so that
-	// Rewrite returns soon: other sessions wait for it. It is called once, at the start.
-	Most() int
-	// Rewrite takes the next bytes, b[at:], and returns the bytes to pass on now, b[from:to]. It may write
-	// anywhere in b. b is borrowed, and b[:at] is zero. An error ends the session.
-	Rewrite(b []byte, at int) (from, to int, err error)
-	// Release returns all bytes that are held back, as b[from:to]. b has Room bytes, all zero. It is called at
-	// the end of the source's bytes, and when nothing has come for relay.Socket.Hold; then Rewrite may be
-	// called again.
-	Release(b []byte) (from, to int, err error)
-	// Held returns how many bytes are held back: at most Room, and none after Release.
-	Held() int
-}
+// ErrTransform is the cause of a session's end after an invalid result of its [Transform]. The error says which
+// result.
+var ErrTransform = errors.New("invalid result of a Transform")
 
-// ErrRewriter is the cause of a session's end after an invalid result of its [Rewriter] or [Transform]. The
-// error says which result.
-var ErrRewriter = errors.New("invalid result of a Rewriter")
-
-// A Transform changes the bytes that one side of a session on a loop sends, like a [Rewriter], but by work on
-// other goroutines that may take long. Meanwhile the side is not read, and the loop's other sessions go on. The
-// result need not be as long as the input. Its methods are called on the loop's goroutine, and return soon.
+// A Transform changes the bytes that one side of a session on a loop sends, before the other side and a mirror
+// get them. So every engine copies these bytes, and relay.FallbackRewrite is counted. The work may be done on other
+// goroutines and take long: meanwhile the side is not read, and the loop's other sessions go on. The result need not
+// be as long as the input. Each stream has its own Transform. Its methods are called on the loop's goroutine, and
+// return soon. An error, or an invalid result ([ErrTransform]), ends the session with relay.ReasonError; both sides
+// are reset.
 type Transform interface {
 	// Begin is called once, before the others. wake makes the loop call Take; any goroutine may call wake at
 	// any time.
@@ -157,8 +136,7 @@ type Transform interface {
 	End()
 	// Take puts the bytes to pass on into b, which is zero, and returns their number. It is called after each
 	// Put and End, after each wake, and again after it has returned bytes. busy says that work is under way,
-	// which ends with a wake; before that neither Put nor End is called. An error ends the session with
-	// relay.ReasonError; both sides are reset.
+	// which ends with a wake; before that neither Put nor End is called.
 	Take(b []byte) (n int, busy bool, err error)
 	// Held returns how many bytes Take has still to return. It must be 0 when Take, after End, returns no bytes
 	// and is not busy.
