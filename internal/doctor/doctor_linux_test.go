@@ -424,8 +424,12 @@ func TestRunningBounds(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	p.host = pressed()
-	r = newReport("", []Check{named("the limit of sessions", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 5}))})
+	r = newReport("", []Check{
+		named("the limit of sessions", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 5, Affordable: 6})),
+		named("the limit of descriptors", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 5, Affordable: 5})),
+	})
 	r.want(t, "the limit of sessions", Degraded, "accepting pauses now", "limits.connections")
+	r.want(t, "the limit of descriptors", Degraded, "accepting pauses now", "nofile")
 	r = newReport("", []Check{named("a limit that was lowered", p.usedDescriptors(&Running{Sessions: 5, MaxSessions: 1 << 40}))})
 	r.want(t, "a limit that was lowered", Degraded, "lowered while the process ran", "prlimit --pid ", "nofile")
 }

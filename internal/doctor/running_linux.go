@@ -14,6 +14,7 @@ import (
 // Running has the counters and limits of a running Penstock, for [ExamineProcess].
 type Running struct {
 	Sessions, MaxSessions int64
+	Affordable            int64 // sessions for which the descriptors sufficed at the start
 	AcceptPauses          int64 // times that accepting failed
 
 	Spliced, Copied int64            // bytes
@@ -107,20 +108,19 @@ func (p *process) usedDescriptors(r *Running) Check {
 	}
 	found := fmt.Sprintf("%s of %s in use; %s of at most %s", exact(used), exact(soft), exact(r.Sessions), sessions(r.MaxSessions))
 	short := r.LocalFaults[syscall.EMFILE.Error()] + r.LocalFaults[syscall.ENFILE.Error()]
-	scarce := fraction(used, soft) >= nearlyAll
 	mend, cost := p.raiseDescriptors(), ""
 	switch {
 	case r.AcceptPauses > 0 || short > 0:
 		cost = fmt.Sprintf("because descriptors or memory were missing, accepting paused %s, and %s to endpoints failed", times(r.AcceptPauses), connections(short))
 	case r.MaxSessions > 0 && r.Sessions >= r.MaxSessions:
 		cost = "accepting pauses now: clients wait in the accept queues"
-		if !scarce { // the configuration sets the limit
+		if r.MaxSessions < r.Affordable { // the configuration sets the limit
 			mend = []string{"in the file of penstock run: raise limits.connections", "for penstock proxy: raise --max-connections"}
 		}
 	case r.MaxSessions > soft/2:
 		cost = "the limit was lowered while the process ran: accepting pauses at less than " + sessions(soft/2)
 		mend = append([]string{fmt.Sprintf("now, without a restart: prlimit --pid %d --nofile=%d:", os.Getpid(), 2*r.MaxSessions+1024)}, mend...)
-	case scarce:
+	case fraction(used, soft) >= nearlyAll:
 		cost = "accepting pauses at " + sessions(r.MaxSessions)
 	}
 	return judged(found, cost, mend)

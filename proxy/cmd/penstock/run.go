@@ -160,7 +160,9 @@ func summary(changes []config.Change) string {
 
 func (r *daemon) report() *doctor.Report {
 	s := r.Status()
-	report := doctor.ExamineProcess(runningOf(&s))
+	running := runningOf(&s)
+	running.Affordable = int64(r.options.MaxConnections)
+	report := doctor.ExamineProcess(running)
 	if c, there := checkRunningLane(s.Lane); there {
 		report.Checks = append(report.Checks, c)
 	}
