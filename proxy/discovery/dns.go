@@ -33,10 +33,10 @@ type DNSConfig struct {
 	MinTTL, MaxTTL time.Duration
 	// Timeout limits the wait for the answer of one server; 0: 2 s.
 	Timeout time.Duration
-	// Known are the endpoints that an earlier source has found for the same name, and KnownSince is the time at which it
-	// did. They are in use until the first answer.
-	Known      []Endpoint
-	KnownSince time.Time
+	// Former is an earlier source for the same name, which may still run, or nil. Known are the endpoints that it has
+	// found. They are in use until the first answer. A denial that it has seen lasts since then.
+	Former *DNS
+	Known  []Endpoint
 	// Limiter limits the number of concurrent questions; nil: no limit.
 	Limiter *QueryLimiter
 	// Log receives one message when lookups begin to fail and one when they work again; nil:
@@ -89,8 +89,9 @@ type DNS struct {
 
 	// The fields below belong to the goroutine of Watch.
 	memory memory
-	holds  map[question]*staleRecords
 	round  int
+
+	holds map[question]*staleRecords // guarded by mu
 }
 
 // NewDNS checks cfg and returns a source that has not looked up anything. The error is one
@@ -105,8 +106,22 @@ func NewDNS(cfg DNSConfig) (*DNS, error) {
 		return nil, fmt.Errorf("discovery: dns: %w", err)
 	}
 	d.status.Kind, d.status.From = "dns", d.cfg.Type+" "+d.cfg.Name
-	d.status.Endpoints, d.status.Changed, d.status.Confirmed = len(cfg.Known), cfg.KnownSince, cfg.KnownSince
+	d.status.Endpoints = len(cfg.Known)
+	if d.cfg.Former != nil {
+		d.follow(d.cfg.Former)
+		d.cfg.Former = nil // it need not stay in memory
+	}
 	return d, nil
+}
+
+// follow takes over what an earlier source knows.
+func (d *DNS) follow(former *DNS) {
+	former.mu.Lock()
+	defer former.mu.Unlock()
+	d.status.Changed, d.status.Confirmed = former.status.Changed, former.status.Confirmed
+	for q, h := range former.holds {
+		d.holds[q] = &staleRecords{records: h.records, since: h.since}
+	}
 }
 
 // questionTypes are the questions for each DNSConfig.Type.

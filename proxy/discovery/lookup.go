@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func (d *DNS) Watch(ctx context.Context, update func([]Endpoint)) {
 		if ctx.Err() != nil {
 			return
 		}
-		changed := known && (first || !slices.Equal(found, current))
+		changed := known && (first && err == nil || !slices.Equal(found, current)) // the first good answer confirms what is known
 		if changed {
 			first, current = false, found
 		}
@@ -134,23 +135,23 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 	}
 	d.refresh(ctx, now, jitter, targets)
 	found := map[string][]netip.Addr{}
-	errs := failures{err}
+	errs, refused := failures{err}, slices.Clone(r.refused)
 	resolved := len(targets) == 0
 	for pair := range slices.Chunk(targets, 2) {
 		of, known, err := d.latest(pair, now)
 		found[pair[0].name] = of.addresses
-		r.refused = append(r.refused, of.refused...)
+		refused = append(refused, of.refused...)
 		errs = append(errs, err)
 		resolved = resolved || known
 	}
-	n := len(r.refused)
+	n := len(refused)
 	for _, s := range r.services {
 		n += len(found[s.target])
 	}
 	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // endpoints beyond the limit are unknown
 		return nil, false, fmt.Errorf("%w: more than %d", errTooMany, MaxEndpoints)
 	}
-	return usable(weighted(r.services, found), r.refused, known && resolved, errs.join())
+	return usable(weighted(r.services, found), refused, known && resolved, errs.join())
 }
 
 // usable adds the refused endpoints to the others. If there are no others, the lookup has failed.
@@ -194,6 +195,8 @@ const noService = "no such service"
 //
 // The SRV target "." means that there is no such service (RFC 2782).
 func (d *DNS) latest(questions []question, now time.Time) (r records, known bool, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	why := noService
 	var errs failures
 	for _, q := range questions {
@@ -485,9 +488,9 @@ type answer struct {
 
 // A staleRecords keeps the last good records of a name while servers deny them.
 type staleRecords struct {
-	records
-	since time.Time // of the first denial; zero: there is none
-	round int       // the latest round that needed it
+	records           // never changed: a later source may have them, too
+	since   time.Time // of the first denial; zero: there is none
+	round   int       // the latest round that needed it
 }
 
 // refresh asks the questions with expired answers, several at once, and records the results.
@@ -650,18 +653,15 @@ func (d *DNS) forget() (next time.Time) {
 			next = a.expires
 		}
 	}
-	for q, h := range d.holds {
-		if h.round != d.round {
-			delete(d.holds, q)
-		}
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	maps.DeleteFunc(d.holds, func(_ question, h *staleRecords) bool { return h.round != d.round })
 	return next
 }
 
 func plain(addresses []netip.Addr, port uint16) []Endpoint {
 	var endpoints []Endpoint
-	slices.SortFunc(addresses, netip.Addr.Compare)
-	for _, a := range slices.Compact(addresses) {
+	for _, a := range slices.Compact(slices.SortedFunc(slices.Values(addresses), netip.Addr.Compare)) {
 		endpoints = append(endpoints, Endpoint{Address: netip.AddrPortFrom(a, port).String(), Weight: 1})
 	}
 	return endpoints

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/penstock/penstock/proxy/discovery"
 )
 
 // denied makes a rig with one known address, which its server then denies. The SOA record gives denials 20 s.
@@ -38,6 +39,41 @@ func TestDenialsAreHeldForATime(t *testing.T) {
 	}
 	r.pause(20 * time.Second)
 	r.silence()
+}
+
+// TestDenialSeenBefore: a source that follows an earlier one holds the last answer for as long as the earlier one would
+// have held it. It holds an answer for the whole time if it is the first to see that its name is denied.
+func TestDenialSeenBefore(t *testing.T) {
+	t.Parallel()
+
+	for _, seen := range []bool{true, false} {
+		s, r := denied(t)
+		if seen {
+			r.pause(20 * time.Second)
+		}
+		cfg := of(s)
+		cfg.Type, cfg.MinTTL, cfg.Former = "A", 2*time.Second, r.source.(*discovery.DNS)
+		cfg.Known = []discovery.Endpoint{{Address: "10.0.0.2:5432", Weight: 1}}
+		next := &rig{t: t, clock: newManual(), log: r.log}
+		next.clock.now = r.clock.Now()
+		cfg.Clock, cfg.Random = next.clock, func() float64 { return 0 }
+		left := 30 * time.Second
+		if seen {
+			next.clock.pass(15 * time.Second)
+			left = 15 * time.Second
+		}
+		source, err := discovery.NewDNS(cfg)
+		must(t, err)
+		next.watch(source)
+		for left > 0 {
+			left -= next.again()
+			next.silence()
+			next.fails("NXDOMAIN; the last answer is kept until ")
+			equal(t, source.Status().Endpoints, 1)
+		}
+		next.again()
+		equal(t, next.told(), "")
+	}
 }
 
 func TestDenialThatIsTakenBack(t *testing.T) {

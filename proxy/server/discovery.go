@@ -61,8 +61,8 @@ type lastAnswers []lastAnswer
 type lastAnswer struct {
 	upstream string
 	origin   *config.Discover
+	source   discovery.Source
 	found    []discovery.Endpoint
-	since    time.Time // when it came
 	until    time.Time // when it was last in use
 }
 
@@ -72,18 +72,18 @@ func (um *upstreamManager) keepAnswer(u *upstream) {
 		return
 	}
 	list := slices.DeleteFunc(um.lastAnswers, func(a lastAnswer) bool { return a.of(u.cfg) })
-	list = append(list, lastAnswer{u.cfg.Name, u.cfg.Discover, u.found, u.source.Status().Changed, time.Now()})
+	list = append(list, lastAnswer{u.cfg.Name, u.cfg.Discover, u.source, u.found, time.Now()})
 	um.mostUpstreams = max(um.mostUpstreams, len(um.upstreams))
 	um.lastAnswers = slices.Delete(list, 0, max(len(list)-max(2*um.mostUpstreams, keptAnswers), 0))
 }
 
-// last returns the last answer of an upstream's source, if it is not too old, and when it came.
-func (l lastAnswers) last(of *config.Upstream) ([]discovery.Endpoint, time.Time) {
+// last returns the last answer of an upstream's source, if it is not too old, and the source that it came from.
+func (l lastAnswers) last(of *config.Upstream) ([]discovery.Endpoint, discovery.Source) {
 	i := slices.IndexFunc(l, func(a lastAnswer) bool { return a.of(of) && time.Since(a.until) < answerAge })
 	if i < 0 {
-		return nil, time.Time{}
+		return nil, nil
 	}
-	return l[i].found, l[i].since
+	return l[i].found, l[i].source
 }
 
 func (a *lastAnswer) of(u *config.Upstream) bool {

@@ -146,6 +146,38 @@ upstreams:
 	r.Logs(`msg="an upstream has no usable endpoint"`, `cause="dns SRV _db._tcp.test: one.test: NODATA"`)
 }
 
+// TestDeniedAtAReload: if a name is denied when a reload or a rollback begins to look it up again, its last answer stays in use for a
+// while, as without the change.
+func TestDeniedAtAReload(t *testing.T) {
+	t.Parallel()
+
+	z, a := new(zone), named(t, "a")
+	here := []string{service(t, a, 1), "one.test. 1 IN A 127.0.0.1"}
+	z.set(here...)
+	server := z.serve(t)
+	text := func(name, more string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {dns: {name: %s, servers: [%q]%s}}, health_check: off, queue: {hold: 0s}}]`, name, server, more)
+	}
+	const name = "_db._tcp.test"
+	r := start(t, text(name, ""))
+	held := func(of string) {
+		t.Helper()
+		servedBy(t, r.At("l"), "a")
+		if d := r.Status().Upstreams[0].Discovery; d.Endpoints != 1 || !strings.Contains(d.Error, of+".: NODATA; the last answer is kept until ") {
+			t.Errorf("%s is denied: %+v", of, d)
+		}
+	}
+	z.set(here[0]) // without the target's address
+	r.Reload(text(name, ", min_ttl: 2s"))
+	held("AAAA one.test")
+	z.set()
+	r.Reload(text("_other._tcp.test", ""))
+	r.Reload(text(name, ""))
+	held("SRV " + name)
+}
+
 // TestNoEndpointsAreAWarning: an empty source is logged as a warning that says how clients are
 // handled.
 func TestNoEndpointsAreAWarning(t *testing.T) {

@@ -329,17 +329,22 @@ func (um *upstreamManager) prepareSource(u, old *upstream) (err error) {
 		u.source, u.found, u.refused, u.answered, u.stop = old.source, old.found, old.refused, old.answered, old.stop
 		return nil
 	}
-	known, since := um.lastAnswers.last(u.cfg)
+	known, former := um.lastAnswers.last(u.cfg)
 	u.found = known // until the source has answered
 	log := um.log.With("upstream", u.cfg.Name)
 	if f := d.File; f != nil {
-		u.source = discovery.NewFile(discovery.FileConfig{Path: string(f.Path), Parse: parseEndpoints, Known: known, KnownSince: since, Share: &um.inotify, Log: log})
+		cfg := discovery.FileConfig{Path: string(f.Path), Parse: parseEndpoints, Known: known, Share: &um.inotify, Log: log}
+		if former != nil {
+			cfg.KnownSince = former.Status().Changed
+		}
+		u.source = discovery.NewFile(cfg)
 		return nil
 	}
 	dns := d.DNS
 	cfg := discovery.DNSConfig{
-		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Known: known, KnownSince: since, Limiter: um.dnsLimit, Log: log,
+		Name: dns.Name, Type: dns.Type, Port: dns.Port, MinTTL: dns.MinTTL, MaxTTL: dns.MaxTTL, Known: known, Limiter: um.dnsLimit, Log: log,
 	}
+	cfg.Former, _ = former.(*discovery.DNS)
 	for _, server := range dns.Servers {
 		cfg.Servers = append(cfg.Servers, server.Name)
 	}

@@ -46,12 +46,32 @@ func (c *reloadCmd) Run(e *cli.Env) error {
 			return cli.Usagef("reload: %w (see: penstock reload --help)", err)
 		}
 	}
-	return show(e, c, "reload", false, func(ctx context.Context, client *admin.Client) (admin.Reloaded, error) {
+	return c.ask(e, "reload", func(ctx context.Context, client *admin.Client) error {
 		if err := c.readsNamed(ctx, client); err != nil {
-			return admin.Reloaded{}, err
+			return err
 		}
-		return client.Reload(ctx, o)
-	}, func(w io.Writer, done *admin.Reloaded) error { return writeReloaded(w, *done, o.Confirm != 0) })
+		done, err := client.Reload(ctx, o)
+		if err != nil {
+			return err
+		}
+		return errors.Join(writeReloaded(e.Stdout, done, o.Confirm != 0), writeUndiscovered(ctx, client, e.Stdout))
+	})
+}
+
+// writeUndiscovered names the upstreams for which discovery has no endpoints after a change.
+func writeUndiscovered(ctx context.Context, client *admin.Client, w io.Writer) error {
+	s, err := client.Status(ctx)
+	if err != nil {
+		return nil // the change itself has been made
+	}
+	for i := range s.Upstreams {
+		u := &s.Upstreams[i]
+		there := slices.ContainsFunc(u.Endpoints, func(e admin.Endpoint) bool { return e.State != admin.Removed })
+		if d := u.Discovery; d != nil && !there {
+			err = errors.Join(err, say(w, "upstream %s has no endpoints: %s\n", u.Name, display.Text(d.Kind+" "+d.From+when(d.Denied != "", ": "+d.Denied))))
+		}
+	}
+	return err
 }
 
 // readsNamed returns an error if the user has named a file that is not the file of the process: the process would read
@@ -157,9 +177,13 @@ func (c *rollbackCmd) Run(e *cli.Env) error {
 			return client.Generations(ctx)
 		}, writeGenerations)
 	}
-	return show(e, c, "rollback", false, func(ctx context.Context, client *admin.Client) (admin.RolledBack, error) {
-		return client.Rollback(ctx, to)
-	}, writeRolledBack)
+	return c.ask(e, "rollback", func(ctx context.Context, client *admin.Client) error {
+		done, err := client.Rollback(ctx, to)
+		if err != nil {
+			return err
+		}
+		return errors.Join(writeRolledBack(e.Stdout, &done), writeUndiscovered(ctx, client, e.Stdout))
+	})
 }
 
 func writeRolledBack(w io.Writer, done *admin.RolledBack) error {
