@@ -41,7 +41,7 @@ func (um *upstreamManager) discovered(name string, source discovery.Source, foun
 	um.mu.Lock()
 	defer um.mu.Unlock()
 	u := um.upstreams[name]
-	if um.closing || u == nil || u.source != source {
+	if um.ended.Err() != nil || u == nil || u.source != source {
 		return
 	}
 	u.found, u.answered = found, true

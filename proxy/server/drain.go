@@ -81,7 +81,7 @@ func (um *upstreamManager) drainDown(ctx context.Context) {
 		um.mu.Lock()
 		defer um.mu.Unlock()
 		for _, e := range list {
-			if u := um.upstreams[e.Upstream().Name()]; u != nil && !um.closing {
+			if u := um.upstreams[e.Upstream().Name()]; u != nil {
 				um.drainUnhealthy(e, u.cfg)
 			}
 		}
@@ -118,9 +118,7 @@ type cutJob struct {
 // logDrains logs which sessions the drains of parts wait for. The drain of the whole process logs for itself.
 func (d *drains) logDrains(now int64) {
 	for k := range d.jobs {
-		if k.timer == nil { // the last step is under way or done
-			delete(d.jobs, k)
-		} else if now-k.logged >= int64(drainLook) {
+		if now-k.logged >= int64(drainLook) {
 			k.logged = now
 			if line := k.waits(); line != nil {
 				line.Level, line.Message, line.Kind = slog.LevelInfo, "a drain waits for sessions", "drain"
@@ -140,11 +138,13 @@ func (d *drains) cutAfter(within time.Duration, cut func(chosen func() bool, las
 	var step func(n int) func()
 	step = func(n int) func() {
 		return func() {
-			if k.timer = nil; k.off || d.closing {
+			if k.timer = nil; k.off {
 				return
 			}
 			last := n == spread.Steps-1
-			if !last {
+			if last {
+				delete(d.jobs, k)
+			} else {
 				k.timer = d.at(spread.Every, step(n+1))
 			}
 			d.goTracked(func() {

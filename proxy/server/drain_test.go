@@ -472,3 +472,107 @@ func TestListenerDrainedAtTheEnd(t *testing.T) {
 	session.Close()
 	must(t, r.End())
 }
+
+// longDrain is start with a process that drains for hours once its end has begun.
+func longDrain(t *testing.T, text string, files ...string) *rig {
+	t.Helper()
+	return &rig{loadbalancer.Setting{Drain: 100 * time.Hour}.Start(t, text, files...)}
+}
+
+// leave begins the end of the process.
+func (r *rig) leave() {
+	r.T.Helper()
+	r.Stop()
+	r.Logs("level=INFO", "msg=draining")
+}
+
+// TestUnhealthyWhileTheProcessDrains: on_unhealthy applies to the last sessions of a process too. Otherwise they would go on
+// writing to a server that is no longer the primary, while the next process sends its clients to another one.
+func TestUnhealthyWhileTheProcessDrains(t *testing.T) {
+	t.Parallel()
+
+	for _, how := range []string{"reset", "drain"} {
+		role := newRole(t, false)
+		r := longDrain(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: %s, drain_timeout: 100ms, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`, named(t, "a"), how, role.port))
+		c := many(t, 1, r.At("l"))[0]
+		r.leave()
+		role.well.Store(false)
+		isReset(t, c)
+		r.Logs("level=INFO", "sessions were reset", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint is unhealthy"`)
+		must(t, r.End())
+	}
+}
+
+// TestPartsDrainWhileTheProcessDrains: endpoints and listeners that were drained before the end of the process began, or
+// since, keep their deadlines.
+func TestPartsDrainWhileTheProcessDrains(t *testing.T) {
+	t.Parallel()
+
+	upstream := func(name string) string {
+		return fmt.Sprintf("{name: %s, endpoints: [{address: %q, name: %[1]s}], drain_timeout: 1h}", name, named(t, name))
+	}
+	text := fmt.Sprintf(`
+upstreams: [%s, %s]
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.0.1:0", upstream: v}`, upstream("u"), upstream("v"))
+	r := longDrain(t, text+`, {name: removed, bind: "127.0.0.1:0", upstream: v}, {name: drained, bind: "127.0.0.1:0", upstream: v}]`)
+	times := stopClock(r)
+	before, since, drained, removed := client(t, r.At("l")), client(t, r.At("m")), client(t, r.At("drained")), client(t, r.At("removed"))
+	for c, of := range map[net.Conn]string{before: "u", since: "v", drained: "v", removed: "v"} {
+		hears(t, c, of)
+	}
+	must(t, r.DrainEndpoint("u", "u", true, "test"))
+	endpoint := times.next(time.Hour)
+	must(t, r.DrainListener("drained", "test"))
+	listener := times.next(time.Hour)
+	r.Reload(text + `, {name: drained, bind: "127.0.0.1:0", upstream: v}]`)
+	gone := times.next(time.Hour)
+	r.leave()
+	times.next(100 * time.Hour)
+	times.any(10 * time.Second) // the timer of the log lines
+	for _, part := range []struct {
+		ends *alarm
+		c    net.Conn
+	}{{endpoint, before}, {listener, drained}, {gone, removed}} {
+		part.ends.over()
+		isReset(t, part.c)
+	}
+	echoes(t, since, "it goes on")
+	must(t, r.DrainEndpoint("v", "v", true, "test"))
+	times.next(time.Hour).over()
+	isReset(t, since)
+	must(t, r.End())
+}
+
+// TestDiscoveryWhileTheProcessDrains: on_removed applies to sessions of an endpoint that discovery no longer finds.
+func TestDiscoveryWhileTheProcessDrains(t *testing.T) {
+	t.Parallel()
+
+	r := longDrain(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, on_removed: reset, health_check: off}]`, "eps.yaml", fmt.Sprintf("[{name: a, address: %q}]", named(t, "a")))
+	c := many(t, 1, r.At("l"))[0]
+	r.leave()
+	r.Write("eps.yaml", fmt.Sprintf("[{name: b, address: %q}]", named(t, "b")))
+	isReset(t, c)
+	r.Logs("sessions were reset", "upstream=u", "endpoint=a", "sessions=1", `cause="its endpoint was removed"`)
+	must(t, r.End())
+}
+
+// TestEndSessionsWhileTheProcessDrains: an operator can end the last sessions of a process, so that it need not reset them.
+func TestEndSessionsWhileTheProcessDrains(t *testing.T) {
+	t.Parallel()
+
+	r := longDrain(t, fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", named(t, "a")))
+	c := many(t, 1, r.At("l"))[0]
+	r.leave()
+	if e := r.end(admin.EndQuery{All: true, Now: true}); e.Ended != 1 || !e.Done {
+		t.Errorf("%+v, want the session ended", e)
+	}
+	isReset(t, c)
+	must(t, r.End())
+	if _, err := r.EndSessions(t.Context(), admin.EndQuery{All: true, Now: true}, "uid=7"); !errors.Is(err, rollback.ErrClosed) {
+		t.Errorf("%v, want that the process has ended", err)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/worker"
+	"github.com/penstock/penstock/proxy/rollback"
 )
 
 const mostEndings = 16
@@ -127,8 +128,8 @@ func (s *sessionTable) beginEnding(j *endJob) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closing:
-		return worker.ErrEnding
+	case s.ended.Err() != nil:
+		return rollback.ErrClosed
 	case len(s.endings) >= mostEndings:
 		return fmt.Errorf("%w (%d): wait for them, or stop them", admin.ErrEndings, mostEndings)
 	}

@@ -10,7 +10,7 @@ import (
 // waits at its end.
 type tasks struct {
 	mu      sync.Mutex // the server's mu; it also guards the fields below
-	closing bool       // the process drains or ends: no new task begins
+	closing bool       // the process drains or ends: it takes no more configurations, but its tasks go on
 	timers  map[*time.Timer]*due
 	after   func(time.Duration, func()) *time.Timer // time.AfterFunc, or the clock of a test
 
@@ -31,8 +31,8 @@ func (t *tasks) stop() {
 	for timer := range t.timers {
 		timer.Stop()
 	}
+	t.end() // under mu: no task begins after it
 	t.mu.Unlock()
-	t.end()
 	t.watches.Wait()
 }
 
@@ -55,7 +55,7 @@ func (t *tasks) at(d time.Duration, f func()) *time.Timer {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.timers, timer)
-		if call.f != nil {
+		if call.f != nil && t.ended.Err() == nil {
 			call.f()
 		}
 	})
@@ -74,10 +74,9 @@ func (t *tasks) cancelTimer(timer *time.Timer) {
 
 // goTracked calls f on a goroutine of its own, so that f may wait for loops, which must not be done under the server's mu.
 func (t *tasks) goTracked(f func()) {
-	if t.closing {
-		return
+	if t.ended.Err() == nil {
+		t.watches.Go(f)
 	}
-	t.watches.Go(f)
 }
 
 // wait returns a channel that gets a value after a time.

@@ -292,7 +292,12 @@ func askPart[T any](ctx context.Context, g *Group, w *worker, find func() T) (p 
 	case <-ctx.Done():
 	case <-g.ended:
 	}
-	return p, false
+	select {
+	case p = <-answer: // also if everything ends because of it
+		return p, true
+	default:
+		return p, false
+	}
 }
 
 // list lists some clients from a place on. For a query by ID it looks only at the place in the ID.
