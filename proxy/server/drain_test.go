@@ -545,6 +545,31 @@ listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}, {name: m, bind: "127.0.
 	must(t, r.End())
 }
 
+// TestCutForTheEnd: sessions that an endpoint's drain resets while the process resets sessions too are not counted as cut by
+// the process.
+func TestCutForTheEnd(t *testing.T) {
+	t.Parallel()
+
+	r := longDrain(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], drain_timeout: 1h}]`, named(t, "a")))
+	times := stopClock(r)
+	const clients = 100
+	conns := many(t, clients, r.At("l"))
+	must(t, r.DrainEndpoint("u", "a", true, "test"))
+	endpoint := times.next(time.Hour)
+	r.leave()
+	step := times.next(100 * time.Hour)
+	times.any(10 * time.Second) // the timer of the log lines
+	step.ring()
+	times.any(worker.NewSpread(100 * time.Hour).Every) // the timer of the next step: the first one is over
+	cut := clients - alive(t, conns)
+	endpoint.over()
+	if err := r.End(); cut == 0 && err != nil || cut > 0 && (!errors.Is(err, server.ErrCut) || !strings.HasSuffix(err.Error(), fmt.Sprintf(": %d", cut))) {
+		t.Errorf("the process ends with %v, want %d cut", err, cut)
+	}
+}
+
 // TestDiscoveryWhileTheProcessDrains: on_removed applies to sessions of an endpoint that discovery no longer finds.
 func TestDiscoveryWhileTheProcessDrains(t *testing.T) {
 	t.Parallel()

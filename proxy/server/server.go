@@ -76,8 +76,6 @@ type Server struct {
 
 	cut       context.Context // ends when sessions are cut
 	cutNow    context.CancelFunc
-	cutting   bool      // sessions are being cut because the process ends; under mu
-	cutBefore int64     // sessions that the configuration had cut before that; under mu
 	drainEnds time.Time // when the last session is cut; zero: no drain, or no limit; under mu
 }
 
@@ -247,7 +245,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		err = <-served
 	case err = <-served:
 	}
-	cut := s.cutForTheEnd()
+	cut := s.group.Summary().Canceled
 	stop()
 	beside.Wait()
 	err = errors.Join(err, s.close())

@@ -2,11 +2,11 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 )
 
@@ -72,49 +72,24 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 // cutSome cuts some of the sessions that are left, all of them in the last step; left is as in [Server.waitedFor].
 func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
 	if step == 0 {
-		s.beginCut()
 		s.log.Warn("the drain ends: the remaining sessions are being reset", append(s.waitedFor(left), "resets_within", (time.Duration(spread.Steps-1)*spread.Every).String())...)
 	}
 	if step == spread.Steps-1 {
 		s.Cut()
 		return
 	}
-	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, errCut)
-}
-
-// beginCut notes how many sessions were cut before the process began to cut sessions because it ends.
-func (s *Server) beginCut() {
-	canceled := s.group.Summary().Canceled
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.cutting {
-		s.cutting, s.cutBefore = true, canceled
-	}
-}
-
-// cutForTheEnd returns how many sessions were cut because the process ends.
-func (s *Server) cutForTheEnd() int64 {
-	canceled := s.group.Summary().Canceled
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.cutting {
-		return 0
-	}
-	return canceled - s.cutBefore
+	s.group.CutMatching(func(*worker.Listening, worker.Binding) bool { return spread.Cuts(step) }, record.ErrEnds)
 }
 
 // Cut ends a Serve at once: listeners are closed, and all sessions are reset.
 func (s *Server) Cut() {
-	s.beginCut()
 	s.mu.Lock()
 	s.closing = true
 	s.cutNow()
 	s.mu.Unlock()
 	s.lanes.Leave()
-	s.group.Cut(errCut)
+	s.group.Cut(record.ErrEnds)
 }
-
-var errCut = errors.New("the process ends")
 
 const (
 	// drainLook is how often the log names the sessions that a drain waits for.

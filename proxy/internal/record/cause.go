@@ -18,6 +18,9 @@ var (
 	ErrOperatorNow = fmt.Errorf("%w without waiting for quiet", ErrOperator)
 )
 
+// ErrEnds is the error of a client that was cut because the process ends.
+var ErrEnds = errors.New("the process ends")
+
 // Reason returns why the session of r has ended, in one word: the result's reason, or operator.
 func (r *Record) Reason() string {
 	if r.Result.Reason == relay.ReasonCanceled && errors.Is(r.Err, ErrOperator) {

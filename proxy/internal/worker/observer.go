@@ -231,7 +231,7 @@ func (n *conn) Ended(_ *relay.Driven, r relay.Result, err error) {
 		socket: s.socket, loop: w.index, binding: n.binding(), result: r, err: err, local: [2]bool{!s.socket.TCP, !n.tcp()}, away: w.laneEnded(n),
 	}
 	w.ended.Add(r)
-	if (e.away == nil || !e.away.is(goneOn)) && r.Reason == relay.ReasonCanceled {
+	if errors.Is(err, record.ErrEnds) {
 		w.canceledClients++
 	}
 	w.scanPast(n, r)

@@ -16,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/record"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
@@ -234,11 +235,11 @@ func TestHandoverIsCut(t *testing.T) {
 	x.hold.Store(true)
 	r.dial(t)
 	eventually(t, func() bool { return x.taken.Load() == 4 })
-	r.Cut(errors.New("the end"))
+	r.Cut(record.ErrEnds)
 	if err := <-r.served; err != nil {
 		t.Error(err)
 	}
-	if sum := r.Summary(); sum.Canceled != 4 || sum.Refused != 0 || sum.Active != 0 || b.ended() != 3 || x.ended.Load() != 3 || x.failed.Load() != 1 {
+	if sum := r.Summary(); sum.Canceled != 2 || sum.Refused != 0 || sum.Active != 0 || b.ended() != 3 || x.ended.Load() != 3 || x.failed.Load() != 1 {
 		t.Errorf("the summary is %+v, %d, %d and %d have ended", sum, b.ended(), x.ended.Load(), x.failed.Load())
 	}
 }

@@ -37,7 +37,7 @@ func (t *Totals) Add(r relay.Result) {
 
 // Summary is the counters and the resources of workers.
 type Summary struct {
-	Accepted, Active, Refused, Canceled int64 // clients
+	Accepted, Active, Refused, Canceled int64 // clients; canceled ones were cut because the process ends
 	Left                                int64 // clients that have gone before they were joined
 	Totals                              Totals
 	Loops                               []Load
