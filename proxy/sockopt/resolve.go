@@ -2,6 +2,7 @@ package sockopt
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,8 +10,11 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 const (
@@ -237,10 +241,49 @@ func routed(ip netip.Addr) bool {
 
 func (r *resolver) dial(ctx context.Context, network, server string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, network, server)
-	if udp, ok := c.(*net.UDPConn); ok && err == nil {
+	if err != nil {
+		return nil, err
+	}
+	if udp, ok := c.(*net.UDPConn); ok {
 		return &query{udp, r, server}, nil
 	}
-	return c, err
+	return &longQuery{Conn: c}, nil
+}
+
+// mostAddresses is how many addresses of an answer are used. Package net makes a socket for each one to sort them, and a
+// zone may name thousands.
+const mostAddresses = 100
+
+// A longQuery is a question to a name server by TCP.
+type longQuery struct {
+	net.Conn
+	answer []byte // what Read has not returned yet
+}
+
+// Read returns the answer without the addresses after the first mostAddresses.
+func (q *longQuery) Read(b []byte) (int, error) {
+	if len(q.answer) == 0 {
+		m, err := (&dns.Conn{Conn: q.Conn}).ReadMsg()
+		if err != nil {
+			return 0, err
+		}
+		left := mostAddresses
+		m.Answer = slices.DeleteFunc(m.Answer, func(r dns.RR) bool {
+			if t := r.Header().Rrtype; t == dns.TypeA || t == dns.TypeAAAA {
+				left--
+			}
+			return left < 0
+		})
+		m.Compress = true
+		text, err := m.Pack()
+		if err != nil {
+			return 0, err
+		}
+		q.answer = append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...)
+	}
+	n := copy(b, q.answer)
+	q.answer = q.answer[n:]
+	return n, nil
 }
 
 // A query is a question to a name server, by UDP.

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/miekg/dns"
 )
 
 // TestBothFailed: the error of both families is said once if it is the same but for the port from which the name server was asked.
@@ -125,4 +127,46 @@ func TestLastAddresses(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // lookups that nobody waits for
 	})
+}
+
+// TestManyAddresses: of an answer with thousands of addresses the first ones are used.
+func TestManyAddresses(t *testing.T) {
+	t.Parallel()
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		m.Compress = true
+		if m.Truncated = w.LocalAddr().Network() == "udp"; !m.Truncated {
+			m.Answer = append(m.Answer, &dns.CNAME{Hdr: dns.RR_Header{Name: "many.test.", Rrtype: dns.TypeCNAME, Class: dns.ClassINET}, Target: "a.test."})
+			for i := range 3500 {
+				m.Answer = append(m.Answer, &dns.A{
+					Hdr: dns.RR_Header{Name: "a.test.", Rrtype: dns.TypeA, Class: dns.ClassINET}, A: net.IPv4(10, 0, byte(i>>8), byte(i)),
+				})
+			}
+		}
+		_ = w.WriteMsg(m)
+	})
+	for _, s := range []*dns.Server{{Listener: l, Handler: answers}, {PacketConn: packets, Handler: answers}} {
+		go s.ActivateAndServe()
+		t.Cleanup(func() { _ = s.Shutdown() })
+	}
+	r := newResolver()
+	names := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		if network == "udp" {
+			return r.dial(ctx, network, packets.LocalAddr().String())
+		}
+		return r.dial(ctx, network, l.Addr().String())
+	}}
+	ips, err := names.LookupNetIP(t.Context(), "ip4", "many.test")
+	if err != nil || len(ips) != mostAddresses {
+		t.Errorf("%d addresses, %v", len(ips), err)
+	}
 }
