@@ -132,8 +132,12 @@ func dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 		if first != nil || !strings.HasPrefix(network, "tcp") {
 			return first
 		}
-		// net.Dialer itself closes such a socket, and tries again.
-		return c.Control(func(fd uintptr) { _ = sys.AbortOnClose(int(fd)) })
+		return c.Control(func(fd uintptr) {
+			if d.LocalAddr != nil { // its port, if any, is left to connect: it need not be free towards other destinations
+				_ = sys.SetsockoptInt(int(fd), sys.IPPROTO_IP, sys.IP_BIND_ADDRESS_NO_PORT, 1)
+			}
+			_ = sys.AbortOnClose(int(fd)) // net.Dialer itself closes such a socket, and tries again
+		})
 	}
 	conn, err := with.DialContext(ctx, network, address)
 	tcp, ok := conn.(*net.TCPConn)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/internal/testutil/sockets"
+	"github.com/penstock/penstock/proxy/admin"
 )
 
 func listen(t *testing.T, h *netns.Host, at netip.Addr) net.Listener {
@@ -133,4 +136,48 @@ upstreams: [{name: u, endpoints: [{address: %q, name: e}], source_address: %q, h
 	if c, err = dial(t, r.At("l")); err != nil || c.of != source.String() {
 		t.Errorf("%v, %v; want it from %v again", c, err, source)
 	}
+}
+
+// TestSourceAddressSharesPorts: with a source_address too, a check, and a client with TLS, use a local port that a session
+// with another endpoint has. Otherwise healthy endpoints would be down, and their sessions reset, once all ports have sessions.
+func TestSourceAddressSharesPorts(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", []byte("40001 40001"), 0o644); err != nil {
+		t.Skip("no range of ports can be set:", err)
+	}
+	dir := t.TempDir()
+	listen := func(port int) {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		must(t, err)
+		sockets.Serve(t, l, sockets.Echo)
+	}
+	listen(5001)
+	listen(5003)
+	b := serve(t, fmt.Sprintf(`
+listeners:
+  - {name: plain, bind: ["unix:%[1]s/plain"], upstream: u}
+  - {name: tls, bind: ["unix:%[1]s/tls"], upstream: w, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
+upstreams:
+  - {name: u, endpoints: ["127.0.0.1:5001"], source_address: 127.0.0.1, health_check: off}
+  - {name: v, endpoints: [{address: "127.0.0.1:5002", name: e}], source_address: 127.0.0.1, health_check: {interval: 20ms, fall: 1, rise: 1}}
+  - {name: w, endpoints: ["127.0.0.1:5003"], source_address: 127.0.0.1, health_check: off}`, dir))
+	for _, name := range []string{"plain", "tls"} {
+		c, err := net.Dial("unix", dir+"/"+name)
+		must(t, err)
+		defer c.Close()
+		if name == "tls" {
+			c = manners[1].wrap(c)
+		}
+		_ = c.SetDeadline(time.Now().Add(condition.Patience))
+		must(t, (&client{Conn: c}).echo("hello\n"))
+	}
+	b.Until("a check that was refused", func() bool {
+		e := b.Endpoint("v", "e")
+		return e.State == admin.Down && strings.Contains(e.Why, "refused")
+	})
+	listen(5002)
+	b.Until("a check that has succeeded", func() bool { return b.Endpoint("v", "e").State == admin.Up })
 }
