@@ -124,11 +124,11 @@ func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 	h := u.HealthCheck
 	probe := &health.ProbeConfig{Address: address, Port: h.Port, Source: u.SourceAddress}
 	if h.Type == "http" {
-		probe.HTTP = &health.HTTPProbe{Path: h.HTTP.Path, Host: h.HTTP.Host, Status: h.HTTP.Status, Body: []byte(h.HTTP.Body.Value)}
+		probe.HTTP = &health.HTTPProbe{Path: h.HTTP.Path, Host: h.HTTP.Host, Status: h.HTTP.Status, Body: h.HTTP.Body.Value}
 	} else {
-		probe.Send, probe.Expect = []byte(h.Send.Value), []byte(h.Expect.Value)
+		probe.Send, probe.Expect = h.Send.Value, h.Expect.Value
 	}
-	probe.Standby = []byte(h.Standby.Value)
+	probe.Standby = h.Standby.Value
 	if h.TLS {
 		probe.TLS = &tls.Config{ServerName: h.SNI, InsecureSkipVerify: true} // the probe only asks whether the endpoint speaks TLS
 		if host, _, err := net.SplitHostPort(address); err == nil && h.SNI == "" && u.TLS != nil && h.Port == 0 {

@@ -20,8 +20,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/heap"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/tally"
 	"github.com/penstock/penstock/proxy/internal/worker"
 	"github.com/penstock/penstock/proxy/server"
@@ -386,4 +388,25 @@ upstreams:
 		t.Errorf("%+v, %+v", e, f)
 	}
 	r.Logs("level=WARN", "msg=ejection", "connection refused")
+}
+
+// TestChecksShareTexts: the checks of many endpoints take no more memory if their upstream has long texts. It is not parallel,
+// because it measures the process.
+func TestChecksShareTexts(t *testing.T) {
+	long := config.Secret{Value: strings.Repeat("x", 1<<20)}
+	for _, h := range []*config.HealthCheck{
+		{Type: "tcp", Send: long, Expect: long, Standby: long},
+		{Type: "http", HTTP: config.HTTPCheck{Path: "/" + long.Value, Host: long.Value, Body: long}},
+	} {
+		_, all := heap.Taken(func() {
+			for range 100 {
+				if _, err := server.CheckConfig(&config.Upstream{HealthCheck: h}, "127.0.0.1:1", nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		if all > 16<<20 {
+			t.Errorf("100 checks of type %s take %d MiB", h.Type, all>>20)
+		}
+	}
 }

@@ -152,11 +152,11 @@ upstreams:
 	check.Probe = nil
 	_, _, vc, _ := r.InForce("l", "v")
 	p := server.ProbeConfig(vc, "127.0.0.1:1")
-	equal(t, "http", fmt.Sprintf("%+v", *p.HTTP), fmt.Sprintf("%+v", health.HTTPProbe{Path: "/p", Host: "h.test", Status: []int{204}, Body: []byte("ready")}))
-	equal(t, "port, sni and standby", fmt.Sprint(p.Port, p.TLS.ServerName, string(p.Standby)), fmt.Sprint(81, "db.test", "replica"))
+	equal(t, "http", fmt.Sprintf("%+v", *p.HTTP), fmt.Sprintf("%+v", health.HTTPProbe{Path: "/p", Host: "h.test", Status: []int{204}, Body: "ready"}))
+	equal(t, "port, sni and standby", fmt.Sprint(p.Port, p.TLS.ServerName, p.Standby), fmt.Sprint(81, "db.test", "replica"))
 	_, _, wc, _ := r.InForce("l", "w")
 	p = server.ProbeConfig(wc, "127.0.0.1:1")
-	equal(t, "send and expect", string(p.Send)+" "+string(p.Expect), "ping pong")
+	equal(t, "send and expect", p.Send+" "+p.Expect, "ping pong")
 	mirrored := 0
 	for range 400 { // from wherever it begins
 		mirrored += 1 - l.Mirror.Share.Next()

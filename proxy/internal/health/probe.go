@@ -2,7 +2,6 @@ package health
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -54,11 +53,11 @@ type ProbeConfig struct {
 
 	// Send is sent if there is no HTTP. The answer has to contain Expect within its first 16
 	// KiB.
-	Send, Expect []byte
+	Send, Expect string
 
 	// Standby is text in the answer of a healthy standby, if that is not the expected answer: in the answer to Send, or in
 	// the status line or body of the answer to HTTP. Empty: no answer means standby.
-	Standby []byte
+	Standby string
 
 	// End replaces all other steps after the Preface: the probe half-closes the connection, and the endpoint has to close
 	// or reset it in turn, or to send something. A stopped process does none of this, whatever its protocol.
@@ -70,7 +69,7 @@ type HTTPProbe struct {
 	Path   string // and query; "" means /
 	Host   string // the Host header; "" means the address
 	Status []int  // good ones; empty means 200
-	Body   []byte // text that the body has to contain, within its first 64 KiB
+	Body   string // text that the body has to contain, within its first 64 KiB
 }
 
 // A Probe probes an endpoint over a connection of its own.
@@ -78,8 +77,8 @@ type Probe struct {
 	cfg              ProbeConfig
 	dialer           net.Dialer
 	network, address string
-	request          []byte
-	status           []int // good status codes
+	host             string // of the HTTP request
+	status           []int  // good status codes
 }
 
 // NewProbe returns a Probe, or an error if its configuration is invalid. The configuration
@@ -99,7 +98,7 @@ func NewProbe(cfg *ProbeConfig) (*Probe, error) {
 	if cfg.HTTP == nil {
 		return p, nil
 	}
-	if len(cfg.Send) > 0 || len(cfg.Expect) > 0 {
+	if cfg.Send != "" || cfg.Expect != "" {
 		return nil, errors.New("health: a check either makes an HTTP request or sends bytes")
 	}
 	if err := p.setRequest(cfg.HTTP); err != nil {
@@ -134,7 +133,7 @@ func (p *Probe) setAddress() error {
 // does not fail because of it: otherwise its next success would be mistaken for a recovery.
 func (p *Probe) Probe(ctx context.Context) error {
 	err := p.connect(ctx)
-	if WasReset(err) && (p.cfg.End || p.cfg.TLS == nil && p.cfg.HTTP == nil && len(p.cfg.Expect) == 0) {
+	if WasReset(err) && (p.cfg.End || p.cfg.TLS == nil && p.cfg.HTTP == nil && p.cfg.Expect == "") {
 		return nil
 	}
 	return err
@@ -194,7 +193,7 @@ func (p *Probe) ask(ctx context.Context, conn net.Conn) error {
 		}
 		conn = secure
 	}
-	if p.request != nil {
+	if p.cfg.HTTP != nil {
 		return p.get(conn)
 	}
 	return p.exchange(conn)
@@ -223,12 +222,11 @@ const (
 
 // exchange sends, and waits for the expected answer.
 func (p *Probe) exchange(conn net.Conn) error {
-	if len(p.cfg.Send) > 0 {
-		if _, err := conn.Write(p.cfg.Send); err != nil {
-			return fmt.Errorf("send: %w", plain(err))
-		}
+	// Piece by piece: all endpoints share the text.
+	if _, err := io.CopyN(struct{ io.Writer }{conn}, strings.NewReader(p.cfg.Send), int64(len(p.cfg.Send))); err != nil {
+		return fmt.Errorf("send: %w", plain(err))
 	}
-	if len(p.cfg.Expect) == 0 {
+	if p.cfg.Expect == "" {
 		return nil
 	}
 	return p.contains(conn, p.cfg.Expect, answerMax, "answer")
@@ -250,7 +248,7 @@ func (p *Probe) other(got []byte, err error) error {
 var errStandby error = standby{answer{errors.New("its check got the answer of a standby")}}
 
 func (p *Probe) isStandby(got []byte) bool {
-	return len(p.cfg.Standby) > 0 && bytes.Contains(got, p.cfg.Standby)
+	return p.cfg.Standby != "" && strings.Contains(string(got), p.cfg.Standby)
 }
 
 // An answer is an error that is due to the endpoint's answer, and matches [ErrAnswer].
@@ -277,7 +275,7 @@ func awaitEnd(conn net.Conn) error {
 
 // contains reads at most limit bytes, until they contain want, or the bytes of a standby. Its errors do not contain want,
 // because it may be a secret, or the answer, because it may repeat want.
-func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error {
+func (p *Probe) contains(r io.Reader, want string, limit int, what string) error {
 	var got []byte
 	buf := make([]byte, 1024)
 	for len(got) < limit {
@@ -285,7 +283,7 @@ func (p *Probe) contains(r io.Reader, want []byte, limit int, what string) error
 		from := max(len(got)-len(want)+1, 0)
 		got = append(got, buf[:n]...)
 		switch {
-		case bytes.Contains(got[from:], want):
+		case strings.Contains(string(got[from:]), want):
 			return nil
 		case p.isStandby(got):
 			return errStandby
@@ -329,7 +327,7 @@ var errPassword = errors.New("the server asks for a password")
 // asksForPassword reports whether the probe sends a PostgreSQL startup message of version 3.0, and the answer begins with a
 // request for a password: in clear text, by MD5 or by SASL.
 func (p *Probe) asksForPassword(got []byte) bool {
-	if len(p.cfg.Send) < 8 || string(p.cfg.Send[4:8]) != "\x00\x03\x00\x00" || len(got) < 9 || got[0] != 'R' {
+	if len(p.cfg.Send) < 8 || p.cfg.Send[4:8] != "\x00\x03\x00\x00" || len(got) < 9 || got[0] != 'R' {
 		return false
 	}
 	kind := binary.BigEndian.Uint32(got[5:9])
@@ -348,7 +346,7 @@ func discreet(err error) error {
 
 var errNotHTTP error = answer{errors.New("the answer is not HTTP")}
 
-// setRequest builds the request.
+// setRequest checks the request. It is built when it is sent: all endpoints share its texts.
 func (p *Probe) setRequest(h *HTTPProbe) error {
 	path, host := cmp.Or(h.Path, "/"), cmp.Or(h.Host, p.address)
 	if h.Host == "" && p.network == "unix" {
@@ -363,7 +361,7 @@ func (p *Probe) setRequest(h *HTTPProbe) error {
 	if strings.ContainsAny(host, " \r\n/") {
 		return fmt.Errorf("health: %q is not a host", h.Host)
 	}
-	p.request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n", path, host)
+	p.host = host
 	return nil
 }
 
@@ -379,7 +377,8 @@ func (e unread) Error() string { return "read the " + e.what + ": " + e.cause.Er
 func (e unread) Unwrap() error { return e.cause }
 
 func (p *Probe) get(conn net.Conn) error {
-	if _, err := conn.Write(p.request); err != nil {
+	request := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n", cmp.Or(p.cfg.HTTP.Path, "/"), p.host)
+	if _, err := conn.Write(request); err != nil {
 		return fmt.Errorf("send the request: %w", plain(err))
 	}
 	limited := &io.LimitedReader{R: conn, N: headerMax}
@@ -394,15 +393,15 @@ func (p *Probe) get(conn net.Conn) error {
 	if !slices.Contains(p.status, response.StatusCode) {
 		got := []byte(response.Status)
 		limited.N = headerMax + bodyMax
-		if len(p.cfg.Standby) > 0 && !p.isStandby(got) && p.contains(response.Body, p.cfg.Standby, bodyMax, "body") == nil {
-			got = p.cfg.Standby
+		if p.cfg.Standby != "" && !p.isStandby(got) && p.contains(response.Body, p.cfg.Standby, bodyMax, "body") == nil {
+			got = []byte(p.cfg.Standby)
 		}
 		if p.isStandby(got) {
 			return fmt.Errorf("%w (status %d)", errStandby, response.StatusCode)
 		}
 		return answer{fmt.Errorf("status %d instead of %s", response.StatusCode, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(p.status), "[]")), " or "))}
 	}
-	if len(p.cfg.HTTP.Body) == 0 {
+	if p.cfg.HTTP.Body == "" {
 		return nil
 	}
 	limited.N = headerMax + bodyMax // includes the framing of chunks

@@ -91,10 +91,10 @@ func TestProbes(t *testing.T) {
 		}
 		wait(c)
 	}
-	ping := health.ProbeConfig{Send: []byte("PING\r\n"), Expect: []byte("+PONG")}
-	login := health.ProbeConfig{Send: []byte("\x00\x00\x00\x0a\x00\x03\x00\x00\x00\x00"), Expect: []byte("in_hot_standby")}
+	ping := health.ProbeConfig{Send: "PING\r\n", Expect: "+PONG"}
+	login := health.ProbeConfig{Send: "\x00\x00\x00\x0a\x00\x03\x00\x00\x00\x00", Expect: "in_hot_standby"}
 	get := health.ProbeConfig{HTTP: &health.HTTPProbe{}}
-	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: []byte("ready")}}
+	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: "ready"}}
 	long := strings.Repeat("x", 100_000)
 	unknown := func(net.Conn) []byte { return []byte("PROXY UNKNOWN\r\n") }
 	over := make(chan struct{}) // closed to end the servers that do not close a connection
@@ -118,7 +118,7 @@ func TestProbes(t *testing.T) {
 		"exchange, no answer":       {serve(t, func(net.Conn) {}), ping, condition.Patience, ""},
 		"exchange, silence":         {serve(t, wait), ping, brief, "read the answer: i/o timeout"},
 		"exchange, too much":        {serve(t, answer(long)), ping, condition.Patience, "not the expected answer: 16384 bytes, later bytes are not checked"},
-		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: []byte("220 ")}, condition.Patience, ""},
+		"greeting":                  {serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "220 mail\r\n") }), health.ProbeConfig{Expect: "220 "}, condition.Patience, ""},
 		"http":                      {serve(t, answer("HTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
 		"http, after an early hint": {serve(t, answer("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")), get, condition.Patience, ""},
 		"http, another status":      {serve(t, answer("HTTP/1.1 503 No\r\n\r\n")), get, condition.Patience, "status 503 instead of 200"},
@@ -198,7 +198,7 @@ func TestResetConnect(t *testing.T) {
 		"end, refused":           {health.ProbeConfig{End: true}, syscall.ECONNREFUSED, false, true},
 		"http, reset":            {get, syscall.ECONNRESET, false, false},
 		"http, refused":          {get, syscall.ECONNREFUSED, false, true},
-		"expect, reset":          {health.ProbeConfig{Expect: []byte("220 ")}, syscall.ECONNRESET, false, false},
+		"expect, reset":          {health.ProbeConfig{Expect: "220 "}, syscall.ECONNRESET, false, false},
 		"tls, reset":             {health.ProbeConfig{TLS: &tls.Config{}}, syscall.ECONNRESET, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestProbeSays(t *testing.T) {
 			"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: penstock\r\nConnection: close\r\n\r\n",
 		},
 		"preface": {
-			health.ProbeConfig{Preface: unknown, Send: []byte("PING\r\n")},
+			health.ProbeConfig{Preface: unknown, Send: "PING\r\n"},
 			"PROXY UNKNOWN\r\nPING\r\n",
 		},
 		"preface alone": {health.ProbeConfig{Preface: unknown}, "PROXY UNKNOWN\r\n"},
@@ -291,7 +291,7 @@ func TestProbeTLS(t *testing.T) {
 	roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	ask := func(c *tls.Config) error {
 		return probe(t, &health.ProbeConfig{
-			Address: server.Listener.Addr().String(), TLS: c, HTTP: &health.HTTPProbe{Body: []byte("ready")},
+			Address: server.Listener.Addr().String(), TLS: c, HTTP: &health.HTTPProbe{Body: "ready"},
 		}, condition.Patience)
 	}
 	if err := ask(&tls.Config{RootCAs: roots, ServerName: "example.com"}); err != nil {
@@ -310,7 +310,7 @@ func TestNewProbeSaysWhatIsWrong(t *testing.T) {
 	for want, cfg := range map[string]health.ProbeConfig{
 		`"10.0.0.1" is neither host:port nor unix:/path`: {Address: "10.0.0.1"},
 		"unix:/s has no port that 80 could replace":      {Address: "unix:/s", Port: 80},
-		"or sends bytes":                     {Address: "a:1", HTTP: &health.HTTPProbe{}, Expect: []byte("x")},
+		"or sends bytes":                     {Address: "a:1", HTTP: &health.HTTPProbe{}, Expect: "x"},
 		`"a b" is not the path of a request`: {Address: "a:1", HTTP: &health.HTTPProbe{Path: "a b"}},
 		`"a\r\nX: y" is not a host`:          {Address: "a:1", HTTP: &health.HTTPProbe{Host: "a\r\nX: y"}},
 	} {
@@ -327,7 +327,7 @@ func TestProbesLeaveNothing(t *testing.T) {
 	checker := health.NewChecker(k, new(health.CheckerConfig))
 	mute := serve(t, wait)
 	for i := range 50 {
-		p, err := health.NewProbe(&health.ProbeConfig{Address: mute, Expect: []byte("x")})
+		p, err := health.NewProbe(&health.ProbeConfig{Address: mute, Expect: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,9 +342,9 @@ func TestProbesLeaveNothing(t *testing.T) {
 // TestStandbyThatStaysOpen: a standby is known as soon as its bytes have come, though its answer does not end.
 func TestStandbyThatStaysOpen(t *testing.T) {
 	t.Parallel()
-	greeting := health.ProbeConfig{Send: []byte("INFO replication\r\n"), Expect: []byte("role:master")}
+	greeting := health.ProbeConfig{Send: "INFO replication\r\n", Expect: "role:master"}
 	get := health.ProbeConfig{HTTP: new(health.HTTPProbe)}
-	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{503}, Body: []byte("role:master")}}
+	body := health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{503}, Body: "role:master"}}
 	const chunked = "HTTP/1.1 503 Service Unavailable\r\nTransfer-Encoding: chunked\r\n\r\na\r\nrole:slave\r\n"
 	for name, test := range map[string]struct {
 		says, standby string
@@ -357,7 +357,7 @@ func TestStandbyThatStaysOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.cfg.Standby = []byte(test.standby)
+			test.cfg.Standby = test.standby
 			test.cfg.Address = serve(t, func(c net.Conn) { answer(test.says)(c); wait(c) })
 			begun := time.Now()
 			err := probe(t, &test.cfg, condition.Patience)
@@ -379,7 +379,7 @@ func TestExpectOverPieces(t *testing.T) {
 			}
 			wait(c)
 		})
-		if err := probe(t, &health.ProbeConfig{Address: address, Expect: []byte("+PONG")}, condition.Patience); err != nil {
+		if err := probe(t, &health.ProbeConfig{Address: address, Expect: "+PONG"}, condition.Patience); err != nil {
 			t.Errorf("in pieces of %d: %v", piece, err)
 		}
 	}
@@ -389,9 +389,9 @@ func TestExpectOverPieces(t *testing.T) {
 // repeat either.
 func TestProbesKeepSecrets(t *testing.T) {
 	const send, expect, echoed = "AUTH hunter2\r\n", "hunter3", "hunter4"
-	exchange := health.ProbeConfig{Send: []byte(send), Expect: []byte(expect)}
-	get := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: []byte(expect)}}
-	status := health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{204}, Body: []byte(expect)}}
+	exchange := health.ProbeConfig{Send: send, Expect: expect}
+	get := health.ProbeConfig{HTTP: &health.HTTPProbe{Body: expect}}
+	status := health.ProbeConfig{HTTP: &health.HTTPProbe{Status: []int{204}, Body: expect}}
 	waits := func(c net.Conn) { answer(echoed)(c); wait(c) }
 	for name, test := range map[string]struct {
 		handle  func(net.Conn)
@@ -553,7 +553,7 @@ func TestRoleCheck(t *testing.T) {
 		_, port, _ := net.SplitHostPort(role.Listener.Addr().String())
 		n, _ := strconv.Atoi(port)
 		told[i] = r.watch(t, strconv.Itoa(i), &health.ProbeConfig{
-			Address: serve(t, wait), Port: n, HTTP: &health.HTTPProbe{Path: "/primary", Body: []byte("running")},
+			Address: serve(t, wait), Port: n, HTTP: &health.HTTPProbe{Path: "/primary", Body: "running"},
 		}, condition.Patience)
 	}
 	for _, now := range []int32{0, 1, 0} {
@@ -570,7 +570,7 @@ func TestRoleCheck(t *testing.T) {
 func TestAnswerStops(t *testing.T) {
 	r := newRig(t)
 	stops := serve(t, func(c net.Conn) { _, _ = io.WriteString(c, "-NOAUTH\r\n"); wait(c) })
-	r.watch(t, "stops", &health.ProbeConfig{Address: stops, Expect: []byte("+PONG")}, brief)
+	r.watch(t, "stops", &health.ProbeConfig{Address: stops, Expect: "+PONG"}, brief)
 	eventually(t, func() bool {
 		return strings.HasSuffix(r.last("stops"), "not the expected answer: 9 bytes, then nothing within 100ms")
 	})
@@ -587,7 +587,7 @@ func TestRedis(t *testing.T) {
 	}
 	address, server := redis(t, program)
 	r := newRig(t)
-	ping := r.watch(t, "ping", &health.ProbeConfig{Address: address, Send: []byte("PING\r\n"), Expect: []byte("+PONG")}, time.Second)
+	ping := r.watch(t, "ping", &health.ProbeConfig{Address: address, Send: "PING\r\n", Expect: "+PONG"}, time.Second)
 	connect := r.watch(t, "connect", &health.ProbeConfig{Address: address}, time.Second)
 	eventually(t, func() bool { return r.probes.Load() > 20 })
 	if ping.told.Load() != 0 || connect.told.Load() != 0 {
