@@ -48,7 +48,8 @@ type CheckConfig struct {
 	// connect is no evidence about the endpoint.
 	Elsewhere bool
 	// Answered says that Probe expects an answer. The answer may be a no: the endpoint must not serve. A failure without
-	// an answer leaves the last answer as it is or, if Strict is set, counts as a no.
+	// an answer leaves the last answer as it is or, if Strict is set, counts as a no. If Strict is set, a no also stands
+	// until the endpoint is healthy: no transition would end the sessions that begin before.
 	Answered, Strict bool
 }
 
@@ -373,9 +374,9 @@ func (ch *Check) observe(cfg *CheckConfig, err error, began int64) {
 // hear records the answer to a probe.
 func (ch *Check) hear(cfg *CheckConfig, err error) {
 	switch {
-	case err == nil || !cfg.Answered:
+	case !cfg.Answered, err == nil && (!cfg.Strict || !ch.verdict.unhealthy):
 		ch.no = false
-	case cfg.Strict || errors.Is(err, ErrAnswer):
+	case err != nil && cfg.Strict, errors.Is(err, ErrAnswer):
 		ch.no = true
 	}
 	if err != nil && errors.Is(err, ErrStandby) {
