@@ -601,3 +601,20 @@ func TestEndSessionsWhileTheProcessDrains(t *testing.T) {
 		t.Errorf("%v, want that the process has ended", err)
 	}
 }
+
+// TestEndingsEndWithTheProcess: a session that ended by itself is not reported as going on because the process, whose last one
+// it was, has ended too before the request to end sessions looked again.
+func TestEndingsEndWithTheProcess(t *testing.T) {
+	t.Parallel()
+
+	r := longDrain(t, fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", named(t, "a")))
+	c := many(t, 1, r.At("l"))[0]
+	ended := r.ending(t, admin.EndQuery{All: true, Quiet: time.Hour, Grace: time.Hour}, "uid=7")
+	r.Logs("sessions are being ended", "uid=7")
+	r.leave()
+	c.Close()
+	if e := condition.Receive(t, "the result", ended); e.Left != 1 || e.Stopped != 0 || !e.Done {
+		t.Errorf("%+v, want one that had ended", e)
+	}
+	must(t, r.End())
+}

@@ -246,7 +246,7 @@ func (j *endJob) add(sum *endSum) {
 func (j *endJob) lookAgain() {
 	for _, turns := range j.loops {
 		sum := new(endSum)
-		j.end(j.table.ended, turns, never, sum)
+		j.end(context.Background(), turns, never, sum) // it does not wait once the loops have ended
 		j.add(sum)
 	}
 }

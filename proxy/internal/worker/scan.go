@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync/atomic"
@@ -119,7 +118,7 @@ const (
 // ([relay.Driven.Quiet]) and have moved no byte for this time. Bytes that arrive at this very moment meet the reset.
 //
 // The loop ends a few sessions at a time: each part takes no longer than turnTime and the time of the last one. The error
-// is from ctx, or says that the group ends. A few more sessions may end after an error, so ids must not be changed then.
+// is from ctx. A few more sessions may end after an error, so ids must not be changed then.
 func (g *Group) End(ctx context.Context, ids []ID, quiet time.Duration, yield func(ID, EndResult)) error {
 	if len(ids) == 0 || !g.started.Load() {
 		return ctx.Err()
@@ -132,8 +131,11 @@ func (g *Group) End(ctx context.Context, ids []ID, quiet time.Duration, yield fu
 	}
 	for w := g.workers[ids[0].Loop]; len(ids) > 0; {
 		part, ok := askPart(ctx, g, w, func() []EndResult { return w.endSome(ids, quiet) })
-		if !ok {
-			return cmp.Or(ctx.Err(), ErrEnding)
+		switch {
+		case ctx.Err() != nil && !ok:
+			return ctx.Err()
+		case !ok: // the group has ended, and all sessions with it
+			part = make([]EndResult, len(ids))
 		}
 		for i, e := range part {
 			yield(ids[i], e)
