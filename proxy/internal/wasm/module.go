@@ -84,7 +84,7 @@ func MayCompile(bounds Bounds) bool {
 	return !bounds.Interpret && (runtime.GOARCH == "amd64" || runtime.GOARCH == "arm64") && feature.ExecutableMemory() == nil
 }
 
-// shared has the code of each module in use only once, even if several have compiled the same bytes: other listeners, and a
+// shared has the code of each module in use only once, for either engine, even if several have compiled the same bytes: other listeners, and a
 // configuration that is checked or planned while it is in force.
 var shared = wazero.NewCompilationCache()
 
@@ -107,7 +107,7 @@ func Compile(ctx context.Context, code []byte, host Host, bounds Bounds) (_ *Mod
 		return nil, &MemoryError{need, bounds.Memory}
 	}
 	m := &Module{bounds: bounds, engine: Interpreter}
-	config := wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true)
+	config := wazero.NewRuntimeConfigInterpreter().WithCompilationCache(shared).WithCloseOnContextDone(true)
 	if compiled {
 		m.engine = Compiler
 		config = wazero.NewRuntimeConfigCompiler().WithCompilationCache(shared) // instrument adds the look at its deadline

@@ -446,40 +446,39 @@ func TestCompilingEndsWithItsContext(t *testing.T) {
 
 // TestCompiledOnce: the code of a module that is in use is made once, and goes with the last that has it.
 func TestCompiledOnce(t *testing.T) {
-	if err := feature.ExecutableMemory(); err != nil {
-		t.Skip(err)
-	}
-	m := &Module{Pages: 1}
-	for i := range 300 {
-		sum := Const(int32(i))
-		for range 200 {
-			sum = append(append(sum, Const(int32(i))...), 0x6a) // i32.add
+	engines(t, func(t *testing.T, b wasm.Bounds) {
+		m := &Module{Pages: 1}
+		for i := range 300 {
+			sum := Const(int32(i))
+			for range 200 {
+				sum = append(append(sum, Const(int32(i))...), 0x6a) // i32.add
+			}
+			m.Func("", "", i32, 0, sum)
 		}
-		m.Func("", "", i32, 0, sum)
-	}
-	cost := func() (c *wasm.Module, made uint64) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		c = compile(t, m, nil, wasm.Bounds{})
-		runtime.ReadMemStats(&after)
-		return c, after.TotalAlloc - before.TotalAlloc
-	}
-	first, whole := cost()
-	second, again := cost()
-	if again > whole-whole/8 { // both decode it
-		t.Errorf("compiling took %d bytes of memory, and the same module again %d", whole, again)
-	}
-	first.Close()
-	first.Close() // has no effect
-	if i, err := second.Instantiate(nil, nil); err != nil {
-		t.Errorf("after the first has gone: %v", err)
-	} else {
-		i.Close()
-	}
-	second.Close()
-	if _, anew := cost(); anew < again+whole/16 {
-		t.Errorf("after both have gone the code is kept: %d bytes, %d at first", anew, whole)
-	}
+		cost := func() (c *wasm.Module, made uint64) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			c = compile(t, m, nil, b)
+			runtime.ReadMemStats(&after)
+			return c, after.TotalAlloc - before.TotalAlloc
+		}
+		first, whole := cost()
+		second, again := cost()
+		if again > whole-whole/8 { // both decode it
+			t.Errorf("compiling took %d bytes of memory, and the same module again %d", whole, again)
+		}
+		first.Close()
+		first.Close() // has no effect
+		if i, err := second.Instantiate(nil, nil); err != nil {
+			t.Errorf("after the first has gone: %v", err)
+		} else {
+			i.Close()
+		}
+		second.Close()
+		if _, anew := cost(); anew < again+whole/16 {
+			t.Errorf("after both have gone the code is kept: %d bytes, %d at first", anew, whole)
+		}
+	})
 }
 
 // TestHostFunctions: they know the instance, and their panics are traps.
