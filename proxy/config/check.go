@@ -101,6 +101,7 @@ type checker struct {
 	byName    map[string]*Upstream     // the first upstream with each name
 	pairs     map[Certificate]unpaired // certificates already read, and their errors
 	modules   map[module]*complaint    // modules already checked, and their errors
+	late      bool                     // a module has timed out
 	compared  int                      // conditions of routes, see covered
 }
 

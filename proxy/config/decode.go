@@ -31,7 +31,8 @@ type decoder struct {
 	cpusOf   func(node int) (topology.Set, error)            // CPUs of a node
 	controls func() (available, allowed []string, err error) // congestion controls of the kernel
 	control  func(name string) (used string, err error)      // tries a congestion control on a socket
-	modules  map[string][]byte                               // modules that were read, by file
+	modules  map[string]moduleFile                           // modules that were read, by file
+	inAll    int                                             // bytes of modules
 	named    []string                                        // files that values name, and that were read
 	files    []namedFile                                     // all files that values name
 	problems []Problem

@@ -130,10 +130,18 @@ func NewUnknown(name string, load func() error) *Unknown {
 	return &Unknown{id: module{name: name}, load: load}
 }
 
-// Refused reports whether a check refuses the module.
-func (u *Unknown) Refused() bool {
-	return newChecker(new(decoder), new(Config)).loads(u) != nil
+// Refused returns how many of the modules a check refuses.
+func Refused(modules ...*Unknown) (n int) {
+	k := newChecker(new(decoder), new(Config))
+	for _, u := range modules {
+		if k.loads(u) != nil {
+			n++
+		}
+	}
+	return n
 }
+
+const MaxModule, MaxModules = maxModule, maxModules
 
 func (t Tree) loader(env Env) *loader {
 	l := newLoader(env)

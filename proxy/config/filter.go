@@ -138,26 +138,24 @@ func (u *Unknown) Load() {
 	}
 }
 
-// judge loads the module and returns why it cannot be loaded, or nil. It remembers the result.
-func (u *Unknown) judge() *complaint {
+// judge loads the module, and remembers the result.
+func (u *Unknown) judge() (v verdict) {
 	began := time.Now()
-	err := u.load()
-	if err == nil {
-		loaded.put(u.id, verdict{})
-		return nil
-	}
-	v := verdict{c: mendModule(u.id.memory, err)}
-	if errors.Is(err, wasm.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
-		v.at = time.Now()
-		v.until = v.at.Add(timeoutRests * v.at.Sub(began))
+	if err := u.load(); err != nil {
+		v.c = mendModule(u.id.memory, err)
+		if errors.Is(err, wasm.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+			v.at = time.Now()
+			v.until = v.at.Add(timeoutRests * v.at.Sub(began))
+		}
 	}
 	loaded.put(u.id, v)
-	return v.c
+	return v
 }
 
 // loads returns why a module cannot be loaded, or nil. A check loads each module once, except modules that were
 // accepted before. It loads a rejected module again, so that a new reload is a new try, unless the module has just timed
-// out. For [LoadKnown] it loads nothing.
+// out. After a module that timed out it loads no others: each may take as long, and the file is refused anyway. For
+// [LoadKnown] it loads nothing.
 func (k *checker) loads(u *Unknown) *complaint {
 	if c, known := k.modules[u.id]; known {
 		return c
@@ -166,9 +164,10 @@ func (k *checker) loads(u *Unknown) *complaint {
 	switch {
 	case k.known && !known:
 		k.unloaded = append(k.unloaded, u)
-	case !k.known && (!known || v.c != nil && time.Since(v.at) >= justNow):
-		v.c = u.judge()
+	case !k.known && !k.late && (!known || v.c != nil && time.Since(v.at) >= justNow):
+		v = u.judge()
 	}
+	k.late = k.late || !v.at.IsZero()
 	k.modules[u.id] = v.c
 	return v.c
 }
@@ -228,7 +227,7 @@ func (k *checker) filter(ln *Listener, f *Filter) {
 		}
 		return
 	}
-	id := module{sum: sha256.Sum256(f.Wasm.Bytes), config: sha256.Sum256([]byte(f.Config)), name: f.Title(), memory: f.Memory, preread: f.Preread > 0}
+	id := module{sum: k.decoder.modules[string(f.Wasm.Path)].sum, config: sha256.Sum256([]byte(f.Config)), name: f.Title(), memory: f.Memory, preread: f.Preread > 0}
 	k.module(keyed{f, &f.Wasm, &f.Config, &f.Memory, &f.Preread}, &Unknown{id: id, load: func() error {
 		return loading(func(ctx context.Context) (*filter.Filter, error) {
 			return filter.New(ctx, f.Wasm.Bytes, filter.Config{
@@ -431,7 +430,7 @@ func (k *checker) rewrite(r *Rewrite) {
 		k.complainAt(k.at(&r.Wasm, r), "write the name of a module", "%s is empty", r.Wasm.Path)
 		return
 	}
-	id := module{sum: sha256.Sum256(r.Wasm.Bytes), config: sha256.Sum256([]byte(r.Config)), name: r.Title(), memory: r.Memory, rewrites: r.Direction}
+	id := module{sum: k.decoder.modules[string(r.Wasm.Path)].sum, config: sha256.Sum256([]byte(r.Config)), name: r.Title(), memory: r.Memory, rewrites: r.Direction}
 	k.module(keyed{section: r, wasm: &r.Wasm, config: &r.Config, memory: &r.Memory}, &Unknown{id: id, load: func() error {
 		return loading(func(ctx context.Context) (*filter.Rewriter, error) {
 			return filter.NewRewriter(ctx, r.Wasm.Bytes, filter.RewriterConfig{FromServer: r.Direction == Down, Config: filter.Config{

@@ -228,10 +228,43 @@ func TestReloadAfterTimeout(t *testing.T) {
 		})
 		u.Load()
 		for want := range 2 {
-			if !u.Refused() || loads != 1+want {
+			if config.Refused(u) != 1 || loads != 1+want {
 				t.Errorf("loaded %d times, want %d", loads, 1+want)
 			}
 			time.Sleep(10 * time.Second)
 		}
 	})
+}
+
+// TestOneTimeoutForEachCheck: after a module that timed out a check loads no others, which may take as long.
+func TestOneTimeoutForEachCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var modules []*config.Unknown
+		for i := range 10 {
+			modules = append(modules, config.NewUnknown(fmt.Sprintf("%d of TestOneTimeoutForEachCheck", i), func() error {
+				time.Sleep(30 * time.Second)
+				return fmt.Errorf("it has not begun: %w", wasm.ErrTimeout)
+			}))
+		}
+		for check := range 2 {
+			if began := time.Now(); config.Refused(modules...) != 1 || time.Since(began) > 30*time.Second {
+				t.Errorf("check %d took %v", check, time.Since(began))
+			}
+		}
+	})
+}
+
+// TestAllModulesAreBounded: their number times the size of the largest one would take all memory.
+func TestAllModulesAreBounded(t *testing.T) {
+	text, tree := "upstreams: [{name: u, endpoints: ['192.0.2.1:1']}]\nlisteners:\n", config.Tree{}
+	module := strings.Repeat(" ", config.MaxModule)
+	for i := range 2 + config.MaxModules/config.MaxModule {
+		text += fmt.Sprintf("- {name: l%d, bind: ':8%d', upstream: u, filter: {wasm: %d.wasm}}\n", i, i, i)
+		tree[fmt.Sprintf("/etc/%d.wasm", i)] = module
+	}
+	tree["/etc/p.yaml"] = text
+	_, problems := config.LoadTree(tree, "/etc/p.yaml", variables())
+	if last := problems[len(problems)-1]; !strings.Contains(last.Message, "the modules have more than 256MiB together") {
+		t.Error(last)
+	}
 }

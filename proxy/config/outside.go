@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -138,25 +139,38 @@ func setSecret(d *decoder, f *field, v reflect.Value, text string) *complaint {
 	return nil
 }
 
-// maxModule is the largest WebAssembly module.
-const maxModule = 32 << 20
+// maxModule is the largest WebAssembly module, and maxModules bounds all modules.
+const (
+	maxModule  = 32 << 20
+	maxModules = 8 * maxModule
+)
+
+// A moduleFile is the content of a module's file.
+type moduleFile struct {
+	bytes []byte
+	sum   [sha256.Size]byte
+}
 
 // module returns the bytes of a module. Aliases of one module share them.
 func (d *decoder) module(path string) ([]byte, *complaint) {
-	data, known := d.modules[path]
+	m, known := d.modules[path]
 	if !known {
-		var err error
-		data, err = d.read(path, maxModule)
+		if d.inAll > maxModules {
+			return nil, complain("use fewer modules, or smaller ones", "the modules have more than %s together", showSize(maxModules))
+		}
+		data, err := d.read(path, maxModule)
 		d.named = append(d.named, path)
 		if err != nil {
 			return nil, complain(mend(err, maxModule), "%v", err)
 		}
 		if d.modules == nil {
-			d.modules = make(map[string][]byte)
+			d.modules = make(map[string]moduleFile)
 		}
-		d.modules[path] = data
+		m = moduleFile{data, sha256.Sum256(data)}
+		d.modules[path] = m
+		d.inAll += len(data)
 	}
-	return data, nil
+	return m.bytes, nil
 }
 
 func (d *decoder) contents(path string) ([]byte, *complaint) {
