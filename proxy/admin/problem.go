@@ -404,7 +404,11 @@ func (f *finder) upstream(u *Upstream) {
 		f.add(of, Warning, "ejections_withheld", "upstream %s: endpoints that fail are not ejected, because of max_ejected (%s within the last minute)%s", u.Name, plural(n, "failure", "failures"), withheld(u.Endpoints))
 	}
 	if d := u.Discovery; d != nil && d.Error != "" {
-		f.add(of, Warning, "discovery", "upstream %s: the last discovery from %s %s failed: %s", u.Name, d.Kind, d.From, strings.TrimPrefix(d.Error, "discovery: "+d.Kind+": "))
+		text := "upstream %s: the last discovery from %s %s failed: %s"
+		if d.Stale {
+			text = "upstream %s: the endpoints from %s %s may be out of date: %s"
+		}
+		f.add(of, Warning, "discovery", text, u.Name, d.Kind, d.From, d.cause())
 	}
 	if d := u.Discovery; d != nil && d.LeftOut > 0 {
 		f.add(of, Warning, "left_out", "upstream %s: %s that discovery found cannot be used: %s", u.Name,
@@ -484,9 +488,9 @@ func joined(prefix string, parts []string) string {
 
 // unusable says why endpoints get no clients: each reason once, after the names of some of its endpoints.
 func unusable(u *Upstream) string {
-	list := u.Endpoints
+	list := slices.DeleteFunc(slices.Clone(u.Endpoints), func(e Endpoint) bool { return e.State == Removed })
 	if d := u.Discovery; len(list) == 0 && d != nil {
-		return d.Kind + " " + d.From + " has none" + when(d.LeftOut > 0, " that can be used") + when(d.Denied != "", " ("+d.Denied+")")
+		return d.Kind + " " + d.From + d.empty()
 	}
 	if len(list) == 0 {
 		return "there are none"
@@ -520,6 +524,24 @@ func unusable(u *Upstream) string {
 		reasons = append(reasons, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(reasons, "; ")
+}
+
+// cause is the error, without the words that are said anyway.
+func (d *Discovery) cause() string { return strings.TrimPrefix(d.Error, "discovery: "+d.Kind+": ") }
+
+// empty says why there are no endpoints.
+func (d *Discovery) empty() string {
+	switch {
+	case d.LeftOut > 0:
+		return " has none that can be used"
+	case d.Denied != "":
+		return " has none (" + d.Denied + ")"
+	case d.Error != "":
+		return " has none: " + d.cause()
+	case d.Confirmed.IsZero():
+		return " has not answered yet"
+	}
+	return " has none"
 }
 
 // endpoints adds the unhealthy or full endpoints of an upstream, unless a problem of the whole upstream includes them.

@@ -232,6 +232,21 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: dns A db.example has none (NXDOMAIN). 200 clients were refused"},
 		},
+		"no discovered endpoint yet": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Endpoints, u.Discovery = &UpstreamOutage{Since: now}, []Endpoint{{Name: "former", State: Removed}}, &Discovery{Kind: "dns", From: "A db.example"}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: dns A db.example has not answered yet"},
+		},
+		"no discovered endpoint, because DNS fails": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Endpoints, u.Discovery = &UpstreamOutage{Since: now}, nil, &Discovery{Kind: "dns", From: "A db.example", Error: "discovery: dns: A db.example.: SERVFAIL"}
+			}),
+			[]string{
+				"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: dns A db.example has none: A db.example.: SERVFAIL",
+				"warning discovery upstream shop: the last discovery from dns A db.example failed: A db.example.: SERVFAIL",
+			},
+		},
 		"no discovered endpoint that can be used": {
 			shop(func(u *Upstream) {
 				u.Outage, u.Endpoints, u.Discovery = out, nil, &Discovery{Kind: "file", From: "eps.yaml", Endpoints: 1, LeftOut: 1, LeftOutCause: "it leads back"}
@@ -414,6 +429,12 @@ func TestProblems(t *testing.T) {
 		"discovery": {
 			shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test", Error: "SERVFAIL"} }),
 			[]string{"warning discovery upstream shop: the last discovery from dns A db.test failed: SERVFAIL"},
+		},
+		"discovery of a part": {
+			shop(func(u *Upstream) {
+				u.Discovery = &Discovery{Kind: "dns", From: "SRV _db.test", Error: "discovery: dns: A one.test.: SERVFAIL", Stale: true}
+			}),
+			[]string{"warning discovery upstream shop: the endpoints from dns SRV _db.test may be out of date: A one.test.: SERVFAIL"},
 		},
 		"discovery that works": {shop(func(u *Upstream) { u.Discovery = &Discovery{Kind: "dns", From: "A db.test"} }), nil},
 	} {

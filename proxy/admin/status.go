@@ -495,8 +495,9 @@ type Discovery struct {
 	Changed   time.Time `json:"changed,omitzero"`
 	Confirmed time.Time `json:"confirmed,omitzero"`
 	Next      time.Time `json:"next,omitzero"` // time of the next look-up; left out if an event causes it
-	// Error is the error of the latest attempt, or "". Failures counts the failed attempts since Confirmed. Until an
-	// attempt succeeds, the endpoints of an earlier attempt stay.
+	// Error is the error of the latest attempt, or "". Failures counts the failed attempts since there was no error.
+	// Until an attempt succeeds, the endpoints of an earlier attempt stay. If some of the DNS look-ups failed, only their
+	// endpoints do.
 	Error    string `json:"error,omitempty"`
 	Failures int    `json:"failures,omitempty"`
 	Denied   string `json:"denied,omitempty"` // why DNS has no endpoints, such as NXDOMAIN; left out if it has some

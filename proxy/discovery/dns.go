@@ -88,8 +88,10 @@ type DNS struct {
 	asked   atomic.Int64 // questions of the lookup under way
 
 	// The fields below belong to the goroutine of Watch.
-	memory memory
-	round  int
+	memory   memory
+	round    int
+	answered bool // a question that was asked in this round has endpoints
+	failed   bool // one has none, or its answer cannot be used
 
 	holds map[question]*staleRecords // guarded by mu
 }

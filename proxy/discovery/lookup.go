@@ -76,20 +76,25 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 		if changed {
 			s.Changed = now
 		}
+		if err == nil || d.answered {
+			s.Confirmed = now
+		}
 		if err == nil {
-			s.Confirmed, s.Failures, s.Stale = now, 0, false
+			s.Failures, s.Stale = 0, false
 			return
 		}
-		s.Failures++
+		if d.failed {
+			s.Failures++
+		}
 		s.Stale = !s.Changed.IsZero()
 	})
 	switch {
 	case err != nil && before.Err == nil:
 		text := "the DNS lookup failed, and the current endpoints stay"
 		switch {
-		case changed:
-			text = "one of the DNS lookups failed, and the answers to the others are used"
-		case before.Changed.IsZero() && !changed:
+		case changed || d.partial():
+			text = "some DNS lookups failed, and the answers to the others are used"
+		case before.Changed.IsZero():
 			text = "the DNS lookup failed, and no endpoints are known yet"
 		}
 		d.cfg.Log.Warn(text, "name", before.From, "endpoints", endpoints, "error", err)
@@ -100,6 +105,16 @@ func (d *DNS) record(endpoints int, changed bool, next time.Time, err error) {
 	case err == nil && before.Err != nil:
 		d.cfg.Log.Info("DNS works again", "name", before.From, "endpoints", endpoints, "failures", before.Failures)
 	}
+}
+
+// partial reports whether a question about addresses has an answer.
+func (d *DNS) partial() bool {
+	for q, a := range d.memory {
+		if q.qtype != dns.TypeSRV && a.err == nil && !a.empty() {
+			return true
+		}
+	}
+	return false
 }
 
 // denied says why there are no endpoints: the denial of the name or, with its name, of the first target of its SRV records.
@@ -122,15 +137,17 @@ func (d *DNS) denied() string {
 // before a server has answered, and if no record of the answers can be an endpoint.
 func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err error) {
 	d.round++
+	d.answered, d.failed = false, false
 	now, jitter := d.cfg.Clock.Now(), d.cfg.Random()
 	questions := ask(d.qtypes, dns.CanonicalName(d.cfg.Name))
 	d.refresh(ctx, now, jitter, questions)
 	r, known, err := d.latest(questions, now)
 	if d.cfg.Type != "SRV" {
-		return usable(plain(r.addresses, uint16(d.cfg.Port)), r.refused, known, err)
+		return d.usable(plain(r.addresses, uint16(d.cfg.Port)), r.refused, known, err)
 	}
 	targets := targetsOf(r.services)
 	if len(targets) > 2*maxTargets {
+		d.failed = true
 		return nil, false, fmt.Errorf("%w: %d targets, more than %d", errTooMany, len(targets)/2, maxTargets)
 	}
 	d.refresh(ctx, now, jitter, targets)
@@ -149,15 +166,17 @@ func (d *DNS) lookup(ctx context.Context) (endpoints []Endpoint, known bool, err
 		n += len(found[s.target])
 	}
 	if err := errs.join(); n > MaxEndpoints || errors.Is(err, errTooMany) { // endpoints beyond the limit are unknown
+		d.failed = true
 		return nil, false, fmt.Errorf("%w: more than %d", errTooMany, MaxEndpoints)
 	}
-	return usable(weighted(r.services, found), refused, known && resolved, errs.join())
+	return d.usable(weighted(r.services, found), refused, known && resolved, errs.join())
 }
 
 // usable adds the refused endpoints to the others. If there are no others, the lookup has failed.
-func usable(endpoints, refused []Endpoint, known bool, err error) ([]Endpoint, bool, error) {
+func (d *DNS) usable(endpoints, refused []Endpoint, known bool, err error) ([]Endpoint, bool, error) {
 	refused = slices.Compact(slices.SortedFunc(slices.Values(refused), func(a, b Endpoint) int { return cmp.Compare(a.Refused, b.Refused) }))
 	if len(endpoints) == 0 && len(refused) > 0 {
+		d.failed = true
 		return nil, false, failures{err, fmt.Errorf("no record can be an endpoint: %s", refused[0].Refused)}.join()
 	}
 	return append(endpoints, refused...), known, err
@@ -199,8 +218,13 @@ func (d *DNS) latest(questions []question, now time.Time) (r records, known bool
 	defer d.mu.Unlock()
 	why := noService
 	var errs failures
+	asked, answered := false, false
 	for _, q := range questions {
 		a := d.memory[q]
+		if a.asked == d.round {
+			asked, answered = true, answered || a.err == nil && !a.empty()
+			d.failed = d.failed || a.err != nil
+		}
 		r.addresses = append(r.addresses, a.addresses...)
 		r.services = append(r.services, a.services...)
 		r.refused = append(r.refused, a.refused...)
@@ -215,15 +239,18 @@ func (d *DNS) latest(questions []question, now time.Time) (r records, known bool
 	switch {
 	case !r.empty():
 		*h = staleRecords{records: r, round: d.round}
+		d.answered = d.answered || answered
 		return r, true, err
 	case err != nil:
 		return h.records, !h.empty(), err
 	case len(r.refused) > 0 && h.empty():
 		return r, true, nil
 	case len(r.refused) > 0:
+		d.failed = d.failed || asked
 		return h.records, true, fmt.Errorf("no record can be an endpoint, and the last answer is kept: %s", r.refused[0].Refused)
 	}
 	if left := d.left(h, questions, now); left > 0 {
+		d.failed = d.failed || asked
 		return h.records, true, &negativeAnswer{questions, why, now.Add(left)}
 	}
 	*h = staleRecords{round: d.round}
@@ -484,6 +511,7 @@ type answer struct {
 	failures int       // attempts since the last reply
 	err      error     // of the latest attempt
 	round    int       // the latest round that needed it
+	asked    int       // the latest round that asked the question
 }
 
 // A staleRecords keeps the last good records of a name while servers deny them.
@@ -585,12 +613,12 @@ func (d *DNS) learn(q question, f finding, err error, now time.Time, jitter floa
 	a := d.memory[q]
 	if a.err = err; err != nil {
 		if err != errSilence { // it was not asked
-			a.failures++
+			a.failures, a.asked = a.failures+1, d.round
 		}
 		a.expires = now.Add(d.cfg.backoff(a.failures, jitter))
 		return
 	}
-	a.finding, a.failures = f, 0
+	a.finding, a.failures, a.asked = f, 0, d.round
 	a.expires = now.Add(d.cfg.lifetime(f, jitter))
 }
 

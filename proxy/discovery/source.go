@@ -75,15 +75,15 @@ type Status struct {
 	From string
 	// Endpoints is the number of endpoints.
 	Endpoints int
-	// Changed is the time of the last change. Confirmed is the last time at which the endpoints were
-	// known to be right. Both are zero before the first answer.
+	// Changed is the time of the last change, and Confirmed the time of the last good answer. Both are zero before the
+	// first answer.
 	Changed, Confirmed time.Time
 	// Next is the time of the next look-up, or zero if the source waits for an event.
 	Next time.Time
 	// Err is the error of the latest attempt to find endpoints, or nil. If it is set, the endpoints are from an
-	// earlier attempt.
+	// earlier attempt. If some of the DNS look-ups failed, only their endpoints are.
 	Err error
-	// Failures counts the attempts that failed since Confirmed.
+	// Failures counts the attempts that failed since there was no error.
 	Failures int
 	// Denied is why DNS has no endpoints, such as "NXDOMAIN". It is "" if there are some, or if Err is set.
 	Denied string

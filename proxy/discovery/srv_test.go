@@ -82,6 +82,31 @@ func TestTargetThatFails(t *testing.T) {
 	r.fails("b.example")
 }
 
+// TestOneTargetFails: while one of several targets fails, the answers to other questions are good answers, and only the questions
+// that are asked in vain count as failed.
+func TestOneTargetFails(t *testing.T) {
+	t.Parallel()
+
+	s := newServer(t)
+	s.set(srv, "1 SRV 10 1 5432 a.example.", "1 SRV 10 1 5432 b.example.")
+	s.set("A a.example.", "7 A 10.0.0.1")
+	s.set("A b.example.", "7 A 10.0.0.2")
+	r := lookups(t, services(s))
+	r.again()
+	r.told()
+	s.count("udp", "A b.example.")
+	s.be(func(s *nameServer) { s.rcode["A b.example."] = dns.RcodeServerFailure })
+	for range 60 {
+		r.again()
+	}
+	if status := r.source.Status(); status.Failures != s.count("udp", "A b.example.") || !status.Confirmed.Equal(r.clock.Now()) || !status.Stale {
+		t.Errorf("status %+v", status)
+	}
+	r.fails("dns: A b.example.: " + s.addr + " says SERVFAIL")
+	equal(t, r.logged("some DNS lookups failed, and the answers to the others are used"), 1)
+	equal(t, r.logged("the DNS lookup failed"), 0)
+}
+
 func TestNewTargetsThatFail(t *testing.T) {
 	s := newServer(t)
 	s.set(srv, "30 SRV 10 1 5432 a.example.")

@@ -126,17 +126,20 @@ upstreams:
 	r.Until("a bad file is noticed", func() bool { d := of(1); return d.Error != "" && d.Endpoints == 1 && d.Failures > 0 })
 }
 
-// TestDeniedNames: if DNS denies a name, or the target of an SRV record, status and log of the upstream say so.
+// TestDeniedNames: if DNS denies a name, or the target of an SRV record, status and log of the upstream say so. The log also says
+// that name servers fail.
 func TestDeniedNames(t *testing.T) {
 	t.Parallel()
 
-	z := new(zone)
+	z, bad := new(zone), new(zone)
 	z.set("_db._tcp.test. 1 IN SRV 1 1 80 one.test.")
+	bad.fail(true)
 	r := start(t, fmt.Sprintf(`
-listeners: [{name: l, bind: "127.0.0.1:0", upstream: target}, {name: m, bind: "127.0.0.1:0", upstream: name}]
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: target}, {name: m, bind: "127.0.0.1:0", upstream: name}, {name: n, bind: "127.0.0.1:0", upstream: unknown}]
 upstreams:
   - {name: name, discover: {dns: {name: db.test, type: A, port: 80, servers: [%[1]q]}}}
-  - {name: target, discover: {dns: {name: _db._tcp.test, servers: [%[1]q]}}}`, z.serve(t)))
+  - {name: target, discover: {dns: {name: _db._tcp.test, servers: [%[1]q]}}}
+  - {name: unknown, discover: {dns: {name: db.test, type: A, port: 80, servers: [%q]}}}`, z.serve(t), bad.serve(t)))
 	for i, want := range []string{"NODATA", "one.test: NODATA"} {
 		if d := r.Status().Upstreams[i].Discovery; d.Denied != want {
 			t.Errorf("%+v", d)
@@ -144,6 +147,7 @@ upstreams:
 	}
 	r.Logs(`msg="an upstream has no usable endpoint"`, `cause="dns A db.test: NODATA"`)
 	r.Logs(`msg="an upstream has no usable endpoint"`, `cause="dns SRV _db._tcp.test: one.test: NODATA"`)
+	r.Logs(`msg="an upstream has no usable endpoint"`, `cause="dns A db.test: A db.test.: 127.0.0.1:`, " says SERVFAIL")
 }
 
 // TestDeniedAtAReload: if a name is denied when a reload or a rollback begins to look it up again, its last answer stays in use for a

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/health"
@@ -118,8 +119,12 @@ func (w *watcher) whyUnusable(key any) string {
 	u := w.upstreams[key.(*router.Upstream).Name()]
 	if u == nil || len(u.order) == 0 {
 		if u != nil && u.source != nil {
-			if st := u.source.Status(); st.Denied != "" {
-				return st.Kind + " " + st.From + ": " + st.Denied
+			st := u.source.Status()
+			if why := cmp.Or(st.Denied, strings.TrimPrefix(textOf(st.Err), "discovery: "+st.Kind+": ")); why != "" {
+				return st.Kind + " " + st.From + ": " + why
+			}
+			if st.Confirmed.IsZero() {
+				return st.Kind + " " + st.From + " has not answered yet"
 			}
 		}
 		return "there are none"

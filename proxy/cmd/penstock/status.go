@@ -543,8 +543,8 @@ func (t *statusText) discovery(d *admin.Discovery) {
 	if !d.Confirmed.IsZero() {
 		last = fmt.Sprintf("the last successful answer was at %s, %v ago", d.Confirmed.Local().Format(time.DateTime), t.now.Sub(d.Confirmed).Round(time.Second))
 	}
-	t.note("%s, which has failed %s: %s", found, count(d.Failures, "time"), last)
-	t.note("%s", d.Error)
+	t.note("%s: %s", found, last)
+	t.note("failed %s: %s", count(d.Failures, "time"), strings.TrimPrefix(d.Error, "discovery: "+d.Kind+": "))
 }
 
 func (t *statusText) endpoint(e *admin.Endpoint) {

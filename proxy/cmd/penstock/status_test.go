@@ -143,8 +143,8 @@ upstream        shop   first, breaker open   active 0, waiting 0, held at first 
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
       congestion control: bbr; for 3 connections the kernel refused it
       not ejected because of max_ejected: 12 failures
-      3 endpoints from dns A db.test, which has failed 8 times: the last successful answer was at 2026-01-02 09:55:00, 5m0s ago
-      SERVFAIL
+      3 endpoints from dns A db.test: the last successful answer was at 2026-01-02 09:55:00, 5m0s ago
+      failed 8 times: SERVFAIL
   endpoint      a      up                    active 0, total 0, failures 0, weight 1, zone z1, in 1.20 MB, out 3.40 GB
       last failure 3s ago: connect failed: connection refused
   endpoint      b      down                  active 0, total 0, failures 0, weight 1, in 0 B, out 0 B

@@ -464,7 +464,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.timestamp(label("kind", d.Kind), d.Confirmed)
 		}
 	}},
-	{gauge("penstock_upstream_discovery_failures", "Failed look-ups since the last good answer.", "upstream", "kind"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_discovery_failures", "Failed look-ups since none failed.", "upstream", "kind"), func(e *encoder, u *Upstream) {
 		if d := u.Discovery; d != nil {
 			e.int(label("kind", d.Kind), int64(d.Failures))
 		}
