@@ -6,8 +6,7 @@ import "unsafe"
 // slot into the Local that it came from.
 //
 // A Local takes whole chunks from the arena. It keeps the chunks with slots in use, and one empty chunk, so
-// that taking and putting one slot again and again does not touch the arena. Trim also gives the empty chunk
-// back.
+// that taking and putting one slot again and again does not touch the arena.
 type Local struct {
 	depot *depot
 

@@ -282,17 +282,17 @@ func hugeBytes(address uintptr) (int64, error) {
 func hugeIn(smaps []byte, address uintptr) (int64, error) {
 	inside := false
 	for line := range bytes.Lines(smaps) {
-		var from, to uintptr
-		if n, _ := fmt.Sscanf(string(line), "%x-%x ", &from, &to); n == 2 {
-			inside = from <= address && address < to
+		fields := strings.Fields(string(line))
+		if len(fields) < 2 {
 			continue
 		}
-		if !inside {
-			continue
-		}
-		var kib int64
-		if n, _ := fmt.Sscanf(string(line), "AnonHugePages: %d kB", &kib); n == 1 {
-			return kib << 10, nil
+		if from, to, is := strings.Cut(fields[0], "-"); is {
+			begin, _ := strconv.ParseUint(from, 16, 64)
+			end, _ := strconv.ParseUint(to, 16, 64)
+			inside = begin <= uint64(address) && uint64(address) < end
+		} else if inside && fields[0] == "AnonHugePages:" {
+			kib, err := strconv.ParseInt(fields[1], 10, 64)
+			return kib << 10, err
 		}
 	}
 	return 0, errors.New("/proc/self/smaps does not report the pages")

@@ -111,7 +111,7 @@ func (c *Conn) read(p []byte) (int, error) {
 	switch {
 	case c.elsewhere:
 		return 0, c.errorOf("read", ErrElsewhere)
-	case c.fd < 0 || c.closing:
+	case c.closed():
 		return 0, c.errorOf("read", net.ErrClosed)
 	case c.readErr != nil:
 		return 0, c.readErr
@@ -274,7 +274,7 @@ func (c *Conn) mayWrite() error {
 		return c.errorOf("write", ErrElsewhere)
 	case c.failure != nil:
 		return c.failure
-	case c.fd < 0 || c.closing:
+	case c.closed():
 		return c.errorOf("write", net.ErrClosed)
 	case c.passed(c.writeBy):
 		return c.errorOf("write", os.ErrDeadlineExceeded)
@@ -282,10 +282,15 @@ func (c *Conn) mayWrite() error {
 	return nil
 }
 
+func (c *Conn) closed() bool { return c.fd < 0 || c.closing }
+
 // Flush writes what is pending, and waits until the kernel has taken all of it.
 func (c *Conn) Flush() error {
 	if c.elsewhere {
 		return c.errorOf("write", ErrElsewhere)
+	}
+	if c.closed() {
+		return c.errorOf("write", net.ErrClosed)
 	}
 	for c.flush(); c.out != nil && c.failure == nil; c.flush() {
 		if c.passed(c.writeBy) {
@@ -373,7 +378,7 @@ func (c *Conn) CloseWrite() error {
 // Close implements [net.Conn]. Pending bytes are written first, in the background, for at most ten seconds. The
 // end of the handler does the same.
 func (c *Conn) Close() error {
-	if c.fd < 0 || c.closing {
+	if c.closed() {
 		return c.errorOf("close", net.ErrClosed)
 	}
 	c.closes()
@@ -420,6 +425,8 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { c.writeBy = c.until(t); ret
 // rearm arms the timer for a new deadline that another handler of the loop has set.
 func (c *Conn) rearm() error {
 	switch {
+	case c.closed():
+		return c.errorOf("set", net.ErrClosed)
 	case c.idling:
 		c.armIdle()
 	case c.waits == uint8(Readable) && c.readBy != 0:

@@ -227,6 +227,28 @@ func TestConnBackpressure(t *testing.T) {
 	}
 }
 
+// TestConnClosed: the methods of a closed connection fail as net.Conn's do.
+func TestConnClosed(t *testing.T) {
+	t.Parallel()
+
+	s := startServer(t, &loop.Server{Handle: func(c *loop.Conn) error {
+		if err := c.Close(); err != nil {
+			return err
+		}
+		for name, err := range map[string]error{
+			"SetDeadline": c.SetDeadline(time.Now()), "SetReadDeadline": c.SetReadDeadline(time.Now()), "SetWriteDeadline": c.SetWriteDeadline(time.Now()),
+			"Flush": c.Flush(), "CloseWrite": c.CloseWrite(), "Close": c.Close(),
+		} {
+			if !errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("%s: %w, want net.ErrClosed", name, err)
+			}
+		}
+		return nil
+	}})
+	must.Get(io.ReadAll(s.dial(t)))(t)
+	must.Do(t, s.end(t))
+}
+
 // TestConnDeadlines: a read and a write end at their deadlines with the error of package net, and the
 // connection can be used afterwards.
 func TestConnDeadlines(t *testing.T) {

@@ -43,8 +43,8 @@ type Server struct {
 
 	// Drain is called on the loop for each connection when [Server.Shutdown] begins, and later when a handler
 	// returns ErrIdle and no bytes of the client are left. It may close the connection, or set a deadline that
-	// ends the wait of its handler. nil: a connection is closed if its handler has returned ErrIdle, and otherwise
-	// left to its handler.
+	// ends the wait of its handler. nil: a connection is closed if its handler has returned ErrIdle and no bytes of
+	// the client are left, and otherwise left to its handler.
 	Drain func(c *Conn)
 
 	// Paused is called on a loop when it cannot accept a connection, see [Acceptor], or cannot watch one, which is
@@ -522,7 +522,8 @@ func (s *Server) Close() error {
 
 // Shutdown ends Serve without interrupting handlers, and every later call of Serve at once. It accepts the
 // connections in the kernel's queue and no further ones. A connection ends when its handler returns and everything
-// is written; it is closed at once if its handler has returned ErrIdle, see [Server.Drain]. Shutdown returns nil
+// is written; it is closed at once if its handler has returned ErrIdle and no bytes of the client are left. A client
+// that has sent a part of a request keeps its connection: let [Server.Drain] set a deadline. Shutdown returns nil
 // when Serve has returned. If ctx ends before, it returns the cause, and handlers go on: [Server.Close] ends them.
 //
 // A handler may call it only within [Conn.Go]; Shutdown then also waits for that handler. Otherwise any

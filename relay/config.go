@@ -33,9 +33,9 @@ type Config struct {
 	// lacks them is reset. Bytes that the other side has sent and that have not arrived are lost without an error:
 	// if its end has not come, its direction's [Flow] has ReasonCanceled. A side that still sends, or still lacks
 	// bytes, stays open until it has acknowledged all bytes that were sent to it. If it acknowledges none for five
-	// seconds it is closed. If a wrapper hides its socket, bytes that its peer has not acknowledged may be lost
-	// without an error. Use CloseOnEOF for peers that do not know half-closes. New refuses it together with
-	// HalfCloseTimeout.
+	// seconds it is closed. If a wrapper hides its socket, bytes may be lost without an error: bytes that its peer
+	// has not acknowledged, and bytes that have arrived at it and were not read before the other side's end. Use
+	// CloseOnEOF for peers that do not know half-closes. New refuses it together with HalfCloseTimeout.
 	CloseOnEOF bool
 
 	// Hooks are called at events of sessions that run on goroutines.

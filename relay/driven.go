@@ -87,8 +87,10 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	if limits == nil {
 		limits = &d.relay.limits
 	}
-	now, spare := max(1, d.loop.Now()), s.throttle()
+	now, spare, before := max(1, d.loop.Now()), s.throttle(), [2]socketState{s.a.state, s.b.state}
 	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, state: moving, a: newSocket(a), b: newSocket(b)}
+	s.a.state |= before[0]
+	s.b.state |= before[1]
 	s.bind(&a, &b)
 	s.ab.setTransform(&a)
 	s.ba.setTransform(&b)
@@ -164,7 +166,7 @@ func (s *Driven) socketOf(d *direction) *loopSocket {
 	return &s.b
 }
 
-// Ready implements [loop.Handler].
+// Ready implements [loop.Handler]. Events before [Driver.Start] are kept for it.
 func (s *Driven) Ready(which uint8, events loop.Events) {
 	if s.is(offered) && !s.regain() {
 		return
@@ -175,6 +177,9 @@ func (s *Driven) Ready(which uint8, events loop.Events) {
 			p = &s.b
 		}
 		p.note(events)
+		if s.drv == nil || s.a.closed() && s.b.closed() {
+			return // it has not been started, or not again
+		}
 		s.flushLayers()
 	} else {
 		s.state = s.state&^recalled | due
@@ -375,7 +380,7 @@ func (s *Driven) settle(reason Reason, cause error) {
 	s.reason = reason
 	early := reason == ReasonEOF && !(s.ab.atEOF() && s.ba.atEOF())
 	gently := reason == ReasonIdle && !s.is(half) && !s.unanswered() && s.losesNothing()
-	if reason != ReasonEOF {
+	if reason != ReasonEOF || early {
 		s.a.untold()
 		s.b.untold()
 	}
@@ -422,6 +427,7 @@ func (s *Driven) close(e lastStep) {
 	drv.sessions--
 	res := s.Result()
 	res.Legs = e.legs
+	s.a.state, s.b.state = 0, 0 // of the next session's sockets, see Ready
 	s.owner.Ended(s, res, e.cause)
 	if s.is(over) { // it was not started again: give up the parts that it was bound to
 		s.limits = &drv.relay.limits

@@ -588,6 +588,44 @@ func (j *plainSession) start() {
 	j.on.driver.StartLimited(&j.s.driven, j.a, j.b, j.s, j.s.limits)
 }
 
+// TestEventsBeforeStart: what a socket's events say before its session is started is not forgotten, also for a Driven that had a
+// session before.
+func TestEventsBeforeStart(t *testing.T) {
+	t.Parallel()
+
+	on := ofLoop().looped(t, newRelay(t, nil))
+	s := &loopSession{on: on}
+	for range 3 {
+		A, nearA := tcp(t)
+		B, nearB := tcp(t)
+		a, b := on.take(nearA), on.take(nearB)
+		ended := make(chan relay.Result, 1)
+		on.do(func() {
+			s.ended = func(res relay.Result, _ error) { ended <- res }
+			var err error
+			if a.ID, err = on.loop.Add(a.FD, 0, &s.driven); err != nil {
+				t.Error(err)
+			}
+		})
+		write(t, A, "early")
+		must.Do(t, A.CloseWrite())
+		condition.Await(t, "all has arrived", func() bool { n, err := sys.SIOCOUTQ(sockets.FD(t, A.(*net.TCPConn))); return n == 0 && err == nil })
+		on.turn()
+		on.turn() // the events have come
+		on.do(func() {
+			var err error
+			if b.ID, err = on.loop.Add(b.FD, 1, &s.driven); err != nil {
+				t.Error(err)
+			}
+			on.driver.Start(&s.driven, a, b, s)
+		})
+		must.Do(t, expect(B, []byte("early")), B.CloseWrite(), expect(A, nil))
+		if res := <-ended; res.Reason != relay.ReasonEOF || res.AToB.Bytes() != 5 {
+			t.Errorf("%+v", res)
+		}
+	}
+}
+
 // TestLateTurn: in a turn that is late a direction reads once, so that many busy
 // ones do not keep everybody else waiting. By the test's clock every turn is late, or
 // none.

@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/penstock/penstock/internal/sys"
 )
 
 // A goroutineDriver runs one direction on a goroutine, waiting with the runtime's poller.
@@ -218,7 +220,7 @@ func rawCause(err error) error {
 	case errors.As(err, &path):
 		return path.Err
 	}
-	return err
+	return sys.Closed(err)
 }
 
 // hold calls f with the descriptors of d pinned, whatever their deadlines, or with false if one of them is

@@ -87,6 +87,28 @@ func checkResidues(t *testing.T, on *looped, buffers int64, spent bool) {
 	}
 }
 
+// TestCloseOnEOFArrived: bytes of both sides that have arrived before the loop sees the first end are delivered.
+func TestCloseOnEOFArrived(t *testing.T) {
+	t.Parallel()
+
+	d := ofLoop()
+	r := newRelay(t, &relay.Config{CloseOnEOF: true})
+	for range 10 {
+		g := d.newRig(t, r, tcp, tcp)
+		d.looped(t, r).do(func() {
+			for _, far := range []halfConn{g.B, g.A} {
+				_, _ = far.Write(make([]byte, 1000))
+				_ = far.CloseWrite()
+				condition.Await(t, "all has arrived", func() bool { n, err := sys.SIOCOUTQ(sockets.FD(t, far.(*net.TCPConn))); return n == 0 && err == nil })
+			}
+		})
+		must.Do(t, expect(g.A, make([]byte, 1000)), expect(g.B, make([]byte, 1000)))
+		if res, err := g.wait(); err != nil || res.Reason != relay.ReasonEOF || res.AToB.Lost+res.BToA.Lost != 0 {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+}
+
 // TestAcknowledgedIsNotIdle: while a side takes what has moved before, the session is not idle, also half closed. A
 // side that has taken all, or takes nothing more, is idle.
 func TestAcknowledgedIsNotIdle(t *testing.T) {

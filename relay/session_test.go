@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -496,6 +497,38 @@ func TestCopyOnClosed(t *testing.T) {
 	f, err := r.Move(to, src)
 	if err != nil || f.Copied != size || f.Spliced != 0 || f.Fallbacks[relay.FallbackClosed] == 0 {
 		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestFileClosedMeanwhile: the error of a copy names a file that was closed meanwhile as the file's own methods do.
+func TestFileClosedMeanwhile(t *testing.T) {
+	t.Parallel()
+
+	for name, copying := range map[string]func(c net.Conn, from, to *os.File) error{
+		"source":      func(c net.Conn, from, _ *os.File) error { _, err := relay.Copy(c, from); return err },
+		"destination": func(c net.Conn, _, to *os.File) error { _, err := relay.Copy(to, c); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			far, near := tcp(t)
+			from, to, err := os.Pipe()
+			must.Do(t, err)
+			t.Cleanup(func() { from.Close(); to.Close() })
+			done := make(chan error)
+			go func() { done <- copying(near, from, to) }()
+			if name == "source" {
+				_, _ = to.WriteString("moved")
+				sockets.Expect(t, far, "moved")
+				from.Close()
+			} else {
+				write(t, far, make([]byte, 1<<20)) // more than the pipe takes
+				readFull(t, from, make([]byte, 1))
+				to.Close()
+			}
+			if err := <-done; !errors.Is(err, os.ErrClosed) {
+				t.Errorf("%v is not os.ErrClosed", err)
+			}
+		})
 	}
 }
 

@@ -158,7 +158,7 @@ func newConn(c syscall.Conn) (*conn, error) {
 
 func (c *conn) drain(w *Writer, low int64) (string, error) {
 	c.w, c.low, c.err = w, low, nil
-	err := c.raw.Write(c.try)
+	err := sys.Closed(c.raw.Write(c.try))
 	c.w = nil
 	if err == nil && c.err != nil {
 		err = os.NewSyscallError(c.kernel.name(), c.err)
@@ -331,7 +331,7 @@ func (c *cork) do(work func(c *cork, fd int) error) error {
 	}
 	c.work = work
 	if err := c.raw.Control(c.lent); err != nil {
-		return err
+		return sys.Closed(err)
 	}
 	return c.err
 }

@@ -44,7 +44,7 @@ type Stats struct {
 	Retried int64 // calls that a signal interrupted before they took anything: EINTR
 
 	Units  int64 // calls of End
-	Early  int64 // times that bytes left before their unit was complete, or to make room
+	Early  int64 // times that bytes left before their unit was complete, or to make room, but not because Config.Bound was over
 	Corked int64 // times that TCP_CORK was set
 
 	Releases int64 // owned pieces given back

@@ -221,6 +221,17 @@ func TestClosedMeanwhile(t *testing.T) {
 	must.Do(t, w.Close())
 }
 
+// TestFileClosedMeanwhile: the error of a Flush to a file that is closed names that as the file's own Write does.
+func TestFileClosedMeanwhile(t *testing.T) {
+	r, p, err := os.Pipe()
+	must.Do(t, err)
+	defer r.Close()
+	w := newWriter(t, p, nil)
+	must.Do(t, w.AppendString("late"), p.Close())
+	must.Is(t, w.Flush(), os.ErrClosed)
+	_ = w.Close()
+}
+
 // TestReset: a writer that has failed, or has something pending, is as new.
 func TestReset(t *testing.T) {
 	a, b := sockets.TCPPair(t)

@@ -22,11 +22,22 @@
 //
 // Descriptors are borrowed for the length of the call. A function that makes a descriptor says that the caller
 // owns it, and only Close takes one. All functions are safe for concurrent use as far as the kernel's objects
-// are. On systems other than Linux the package has only KeptDescriptors.
+// are. On systems other than Linux the package has only KeptDescriptors and Closed.
 package sys
+
+import "os"
 
 // KeptDescriptors returns how many of the n descriptors that a process may have (RLIMIT_NOFILE) are kept for an
 // administrator, a reload and checks while connections take all others. The kernel gives out the lowest free
 // descriptor (fs/file.c, alloc_fd), so whoever gets n - KeptDescriptors(n) or above knows that nearly all are
 // taken, and gives it back.
 func KeptDescriptors(n int) int { return min(max(n/128, min(32, n/4)), 512) }
+
+// Closed returns os.ErrClosed for the error of a syscall.RawConn of an *os.File that was closed meanwhile
+// (internal/poll.ErrFileClosing), as the file's own methods do, and other errors as they are.
+func Closed(err error) error {
+	if err != nil && err.Error() == "use of closed file" {
+		return os.ErrClosed
+	}
+	return err
+}
