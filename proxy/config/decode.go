@@ -90,14 +90,14 @@ func (d *decoder) given(field any) bool {
 	return ok
 }
 
-// spend limits the memory of values and long texts, even if aliases repeat them. It reports whether the value fits.
+// spend limits the memory of values and long texts, even if aliases, files and variables repeat them. It reports whether the value fits.
 func (d *decoder) spend(bytes int, at place) bool {
 	if d.memory > maxMemory {
 		return false
 	}
 	d.memory += bytes
 	if d.memory > maxMemory {
-		d.complainAt(at, "leave out the parts that aliases repeat", "the configuration is too large with its aliases expanded")
+		d.complainAt(at, "leave out what aliases, files and variables repeat", "the configuration is too large with its aliases expanded and its files read")
 		return false
 	}
 	return true

@@ -486,6 +486,19 @@ func TestRepeatedTexts(t *testing.T) {
 	}
 }
 
+// TestRepeatedFiles: it is the configuration that is too large, and not each of the files and variables that it repeats.
+func TestRepeatedFiles(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 64<<10)
+	for _, value := range []string{"{send: 'file:big'}", "{send: '${BIG}'}"} {
+		text := "listeners: [{name: l, bind: ':1', upstream: u}]\nupstreams: [" + strings.Repeat("{name: u, endpoints: ['192.0.2.1:1'], health_check: "+value+"},", 1100) + "]"
+		_, problems := config.LoadTree(config.Tree{"/etc/p.yaml": text, "/etc/big": big}, "/etc/p.yaml", variables("BIG", big))
+		if len(problems) != 1 || !strings.Contains(problems[0].Message, "and its files read") {
+			t.Errorf("%s: %v", value, problems[:min(len(problems), 3)])
+		}
+	}
+}
+
 // TestTenThousandEndpoints take less than 64 MB, however they are written.
 func TestTenThousandEndpoints(t *testing.T) {
 	const n = 10_000

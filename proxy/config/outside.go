@@ -56,8 +56,10 @@ func (d *decoder) variable(name string, closed bool) (value string, ok bool) {
 	default:
 		if value, ok = d.env(name); !ok {
 			d.complainAt(at, "set "+name+", or write $${ for ${", "the variable %s is not set in the environment", name)
-		} else if len(value) > maxBytes || !d.spend(len(value), at) {
+		} else if len(value) > maxBytes {
 			d.complainAt(at, "set the variable to a shorter text", "the variable %s is longer than %s", name, showSize(maxBytes))
+			return "", false
+		} else if !d.spend(len(value), at) {
 			return "", false
 		}
 	}
@@ -180,7 +182,7 @@ func (d *decoder) contents(path string) ([]byte, *complaint) {
 		return nil, complain(mend(err, maxBytes), "%v", err)
 	}
 	if !d.spend(len(data), d.here) {
-		return nil, complain("", "%s is too large", path)
+		data = nil
 	}
 	return data, nil
 }
