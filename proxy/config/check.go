@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -559,7 +560,32 @@ func (k *checker) loops(c *Config) {
 			g.walk(ln)
 		}
 	}
+	for _, u := range c.Upstreams {
+		g.checks(u)
+	}
 	k.adminEndpoints(c)
+}
+
+// checks complains if the checks of another port than the endpoints' would come back as clients of a listener.
+func (g *graph) checks(u *Upstream) {
+	h := u.HealthCheck
+	if h == nil || h.Port == 0 {
+		return
+	}
+	for _, e := range u.Endpoints {
+		to := e.Address
+		if to.Network != "tcp" {
+			continue
+		}
+		host, _ := splitHostPort(to.Name)
+		to.Name = net.JoinHostPort(host, strconv.Itoa(h.Port))
+		for _, at := range g.outgoing(u, to) {
+			if ln := g.listeners[at]; ln != nil && ln.Upstream == u.Name && to != e.Address {
+				g.complainAt(g.at(&h.Port, h), "write another port, or leave port out", "checks would come back as clients: %s is an address of the listener %s", to, ln.Name)
+				return
+			}
+		}
+	}
 }
 
 // adminEndpoints complains of endpoints that are the admin API: each of their clients would be an operator.

@@ -342,6 +342,16 @@ func TestCircles(t *testing.T) {
 			[]string{"{name: u, endpoints: ['[fe80::1%1]:1']}"},
 			[]string{"2:47: connections would go in a circle: [fe80::1%1]:1 is an endpoint of u, and an address of this listener" + fix},
 		},
+		"by the port of checks": {
+			[]string{"{name: a, bind: '[::1]:1', upstream: u}"},
+			[]string{"{name: u, endpoints: ['h:2', '[::1]:2'], health_check: {port: 1}}"},
+			[]string{"4:65: checks would come back as clients: [::1]:1 is an address of the listener a | write another port, or leave port out"},
+		},
+		"none: the port of checks leads on": {
+			[]string{"{name: a, bind: '[::1]:1', upstream: v}"},
+			[]string{"{name: u, endpoints: ['[::1]:2'], health_check: {port: 1}}", "{name: v, endpoints: ['h:2']}"},
+			nil,
+		},
 		"by the upstream's own address, to which the kernel connects": {
 			[]string{"{name: a, bind: '127.0.0.2:1', upstream: u}"},
 			[]string{"{name: u, source_address: 127.0.0.2, endpoints: ['0.0.0.0:1']}"},

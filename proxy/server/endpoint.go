@@ -147,7 +147,7 @@ func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 func checkConfig(u *config.Upstream, address string, c *circles) (*health.CheckConfig, error) {
 	h := u.HealthCheck
 	probe := probeConfig(u, address)
-	probe.Connect = c.connect(u.Name)
+	probe.Connect = c.connect(u.Name, h.Port != 0)
 	p, err := health.NewProbe(probe)
 	if err != nil {
 		return nil, err

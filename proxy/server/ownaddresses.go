@@ -267,8 +267,8 @@ func (c *circles) of(listener string) func(*worker.Client, string, loop.Address,
 }
 
 // connect returns the function [health.ProbeConfig].Connect of an upstream: a check that came back would count as a client, of which
-// nothing becomes. It may wait.
-func (c *circles) connect(upstream string) func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+// nothing becomes. It may wait. elsewhere: the check is of another port than the endpoint's, which no loader has looked at.
+func (c *circles) connect(upstream string, elsewhere bool) func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 		host, _, _ := net.SplitHostPort(address)
 		_, err := netip.ParseAddr(host)
@@ -291,7 +291,7 @@ func (c *circles) connect(upstream string) func(ctx context.Context, d *net.Dial
 			default:
 				at.Path = address
 			}
-			return c.circle(in, upstream, at, err != nil, fd, connected)
+			return c.circle(in, upstream, at, err != nil || elsewhere, fd, connected)
 		})
 	}
 }
