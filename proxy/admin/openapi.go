@@ -247,7 +247,7 @@ var descriptions = map[string]*description{
 	"/v1/process/drain":   {summary: "The process drains and ends, as after SIGTERM.", answer: empty{}},
 	"/v1/listener/drain":  {summary: "A listener accepts no more clients, until it is ready again or a reload changes its bind. Its sessions continue until a time, and are reset then.", answer: ListenerDrained{}, codes: []int{http.StatusNotFound}},
 	"/v1/split/set":       {summary: "Sets the percentages of a split.", answer: Changed{}, codes: []int{http.StatusNotFound}},
-	"/v1/endpoint/drain":  {summary: "An endpoint gets no more clients. Its sessions may continue for drain_timeout, and its health checks continue.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
+	"/v1/endpoint/drain":  {summary: "An endpoint gets no more clients. Its sessions continue for drain_timeout. Then the remaining sessions are reset. Its health checks continue.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
 	"/v1/endpoint/ready":  {summary: "An endpoint gets clients again, after drain, maint or remove.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
 	"/v1/endpoint/weight": {summary: "Sets the weight of an endpoint.", answer: EndpointChanged{}, codes: []int{http.StatusNotFound}},
 	"/v1/listener/ready":  {summary: "A drained listener accepts clients again.", answer: Changed{}, codes: []int{http.StatusNotFound}},

@@ -31,7 +31,7 @@ type endpointCmd struct {
 	List   endpointListCmd   `cmd:"" default:"withargs" help:"List the endpoints with their states, weights, sessions and changes by hand."`
 	Add    endpointAddCmd    `cmd:"" help:"Add an endpoint to an upstream, or undo its removal."`
 	Remove endpointRemoveCmd `cmd:"" help:"Remove an endpoint. An endpoint from the file or from discovery stays removed until its line there changes. The key on_removed says what happens to its sessions."`
-	Drain  endpointDrainCmd  `cmd:"" help:"Send an endpoint no more clients. Its sessions may continue for drain_timeout, and its health checks continue."`
+	Drain  endpointDrainCmd  `cmd:"" help:"Send an endpoint no more clients. Its sessions continue for drain_timeout. Then the remaining sessions are reset. Its health checks continue."`
 	Maint  endpointMaintCmd  `cmd:"" help:"Take an endpoint out for maintenance: it gets no clients and no health checks. Its sessions continue."`
 	Ready  endpointReadyCmd  `cmd:"" help:"Send an endpoint clients again, after drain, maint or remove."`
 	Weight endpointWeightCmd `cmd:"" help:"Set the weight of an endpoint."`
