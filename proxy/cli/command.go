@@ -183,14 +183,17 @@ var (
 
 // explain adds the help command, and what to write instead, to kong's parse error.
 func (p *Program) explain(err error) error {
+	line := strings.ReplaceAll(err.Error(), "\n", " ")
 	help, config := p.Name+" --help", false
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
 		at := parse.Context.Selected()
-		help = at.FullPath() + " --help"
 		config = slices.ContainsFunc(at.Flags, func(f *kong.Flag) bool { return f.Name == "config" })
+		if at == at.Parent.DefaultCmd && strings.HasPrefix(line, "unexpected argument ") && !fileWord.MatchString(line) {
+			at = at.Parent // the word stands where a command does
+		}
+		help = at.FullPath() + " --help"
 	}
-	line := strings.ReplaceAll(err.Error(), "\n", " ")
 	if flag := unknown.FindStringSubmatch(line); flag != nil && p.Instead[flag[1]] != "" {
 		return fmt.Errorf("unknown flag %s: %s", flag[1], p.Instead[flag[1]])
 	}

@@ -103,7 +103,7 @@ func (r *reading) loadWith(e *Edited, env Env) (*Config, []Problem) {
 func (e *EndpointEdit) wanted(c *Config) (next *Config, u *Upstream, index int, err error) {
 	at := slices.IndexFunc(c.Upstreams, func(u *Upstream) bool { return u.Name == e.Upstream })
 	if at < 0 {
-		return nil, nil, 0, fmt.Errorf("nothing was saved: the file has no upstream %s", e.Upstream)
+		return nil, nil, 0, fmt.Errorf("the file has no upstream %s", e.Upstream)
 	}
 	u = c.Upstreams[at]
 	if u.Discover != nil {

@@ -574,14 +574,12 @@ func (n *endpointNow) value(what admin.EndpointVerb) string {
 
 func endpointOf(ctx context.Context, client *admin.Client, c *admin.EndpointChange) (n endpointNow, err error) {
 	st, err := client.Status(ctx)
-	for i := range st.Upstreams {
-		u := &st.Upstreams[i]
-		if u.Name != c.Upstream {
-			continue
-		}
-		n.of = *u
-		for j := range u.Endpoints {
-			e := &u.Endpoints[j]
+	if err == nil {
+		st.Upstreams, err = only(st.Upstreams, "upstream", c.Upstream, func(u admin.Upstream) string { return u.Name })
+	}
+	for _, n.of = range st.Upstreams {
+		for j := range n.of.Endpoints {
+			e := &n.of.Endpoints[j]
 			named := e.Name == c.Endpoint || e.Address == c.Endpoint || c.Name != "" && e.Name == c.Name
 			if named && (n.Endpoint == nil || e.State != admin.Removed) { // an endpoint that drains after its removal may have the same name
 				n.Endpoint = e
