@@ -110,7 +110,11 @@ func (um *upstreamManager) takeFound(u *upstream) {
 	um.forget(update.gone)
 	um.logEnded(um.endDiscovered(u))
 	if len(update.order) == 0 {
-		um.log.Warn("discovery found no endpoints: "+withoutEndpoints(u.cfg), attrs...)
+		none := "discovery found no endpoints"
+		if len(u.found) > 0 {
+			none += " that can be used"
+		}
+		um.log.Warn(none+": "+withoutEndpoints(u.cfg), attrs...)
 		return
 	}
 	um.log.Info("discovery found endpoints", attrs...)

@@ -201,6 +201,8 @@ upstreams:
 	} {
 		r.Logs("level=WARN", "discovery found no endpoints: clients "+clients, "upstream="+name, "endpoints=0 went=127.0.0.1:")
 	}
+	r.Write("eps.yaml", fmt.Sprintf("[%q]", r.At("l")))
+	r.Logs(`level=WARN msg="discovery found no endpoints that can be used: clients are held for 3s and then refused" upstream=u`)
 }
 
 // TestDiscoveredAreNamed: the log names the endpoints that were added, removed and changed; of
