@@ -112,7 +112,7 @@ func TestBound(t *testing.T) {
 
 // hostile are names as a client may choose them.
 var hostile = []string{
-	"a\nb", "a\r\nInjected: 1", "\x1b[31mred", "\x9b31m", "quote\"'\\", "\u202eright-to-left", "\xff\xfe", "\x00", "{\"a\":1}", "a b\tc", "\u2028", "\U0001f600",
+	"a\nb", "a\r\nInjected: 1", "\x1b[31mred", "\x9b31m", "quote\"'\\", "\u202eright-to-left", "\xff\xfe", `\xff\xfe`, "\x00", "{\"a\":1}", "a b\tc", "\u2028", "\U0001f600",
 }
 
 // TestInjection: no name makes another line, a terminal code, or another field.
@@ -140,14 +140,14 @@ func TestInjection(t *testing.T) {
 	}
 }
 
-// sameName checks that a line of JSON has the name as it was, if that is UTF-8.
+// sameName checks that a line of JSON has the name as it was, except for backslashes and bytes that are not UTF-8.
 func sameName(t *testing.T, line, name string) {
 	t.Helper()
 	var got struct{ SNI string }
 	if err := json.Unmarshal([]byte(line), &got); err != nil {
 		t.Errorf("%v: %s", err, line)
 	}
-	want := strings.NewReplacer("\xff", `\xff`, "\xfe", `\xfe`, "\x9b", `\x9b`).Replace(name)
+	want := strings.NewReplacer(`\`, `\x5c`, "\xff", `\xff`, "\xfe", `\xfe`, "\x9b", `\x9b`).Replace(name)
 	if got.SNI != want {
 		t.Errorf("sni %q, want %q", got.SNI, want)
 	}

@@ -81,7 +81,7 @@ func plain(text string) int {
 const hexDigits = "0123456789abcdef"
 
 // appendJSONText appends the inside of a JSON string. Only visible ASCII is written unchanged. A byte that is not UTF-8
-// becomes \xNN in the text.
+// becomes \xNN in the text, and so does a backslash: otherwise a name could look like another one.
 func appendJSONText(b []byte, text string) []byte {
 	for len(text) > 0 {
 		if n := plain(text); n > 0 {
@@ -90,9 +90,9 @@ func appendJSONText(b []byte, text string) []byte {
 		}
 		r, n := utf8.DecodeRuneInString(text)
 		switch {
-		case r == '"' || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == utf8.RuneError && n == 1:
+		case r == '"':
+			b = append(b, '\\', '"')
+		case r == '\\' || r == utf8.RuneError && n == 1:
 			b = append(b, '\\', '\\', 'x', hexDigits[text[0]>>4], hexDigits[text[0]&15])
 		case r > 0xffff:
 			r -= 0x10000
