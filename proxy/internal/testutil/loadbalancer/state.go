@@ -53,3 +53,17 @@ func (b *Instance) Count(name string) int64 {
 	}
 	return n
 }
+
+// OneClient has a client, and waits until no client is left. It fails the test if the one became more than most clients.
+func (b *Instance) OneClient(of string, most int64, client func()) {
+	b.T.Helper()
+	before := b.Summary().Connections.Accepted
+	client()
+	b.Until("the clients are gone", func() bool {
+		c := b.Summary().Connections
+		if n := c.Accepted - before; n > most {
+			b.T.Fatalf("a client of %s became %d, want at most %d", of, n, most)
+		}
+		return c.Active == 0
+	})
+}
