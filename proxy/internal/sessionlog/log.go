@@ -8,7 +8,7 @@
 package sessionlog
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -47,7 +47,7 @@ type Log struct {
 	closing  bool
 	writer   *writer // who has the tasks
 
-	full, filtered        atomic.Int64 // events
+	full, filtered, taken atomic.Int64 // events
 	lines, dropped, rated atomic.Int64 // lines
 
 	told atomic.Int64 // lost lines that were reported
@@ -225,7 +225,12 @@ func (l *Log) Close() error {
 	select {
 	case <-l.change(&change{close: true}):
 	case <-time.After(closeWait):
-		return errors.New("session log: its destination accepts no lines, and some lines may be missing")
+		c := l.Counts()
+		left := l.taken.Load() - c.Lines - c.Dropped - c.Rated
+		for i := range l.queues {
+			left += l.queues[i].Held()
+		}
+		return fmt.Errorf("session log: its destination accepts no lines, and up to %d lines are lost", left)
 	}
 	<-l.done
 	return nil

@@ -706,6 +706,30 @@ func TestLostAtTheEnd(t *testing.T) {
 	}
 }
 
+// TestLostWhileHung: Close says how many lines are lost if a write hangs then: those of that write, and all since.
+func TestLostWhileHung(t *testing.T) {
+	t.Parallel()
+
+	r, until := newRig(t, filepath.Join(t.TempDir(), "none"), nil), make(chan struct{})
+	next := open(t, filepath.Join(t.TempDir(), "s.log"), nil)
+	next.Hang(until)
+	r.Set(next)
+	condition.Await(t, "a line waits", func() bool { // earlier lines may go to the destination before
+		r.end("a")
+		return r.Waits() != 0
+	})
+	for range 100 {
+		r.end("b")
+	}
+	r.closed = true
+	err, want := r.Close(), fmt.Sprintf("up to %d lines are lost", r.added-r.Counts().Lines)
+	close(until)
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+	r.settled(t)
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

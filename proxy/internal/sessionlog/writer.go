@@ -94,6 +94,7 @@ func (w *writer) turn() (events int) {
 		q := &w.log.queues[i]
 		q.called.Store(false)
 		n := q.Take(func(p *record.Queued[Event]) { w.taken = append(w.taken, p) })
+		w.log.taken.Add(int64(n))
 		q.Done(n) // now: the destination may hang
 		for i, p := range w.taken {
 			w.add(&p.Of)
@@ -276,6 +277,7 @@ func (w *writer) take() bool {
 func (w *writer) drop() {
 	for i := range w.log.queues {
 		n := w.log.queues[i].Take(func(*record.Queued[Event]) {})
+		w.log.taken.Add(int64(n))
 		w.log.dropped.Add(int64(n))
 	}
 }
