@@ -149,6 +149,13 @@ func WasReset(err error) bool {
 func (p *Probe) connect(ctx context.Context) error {
 	conn, err := p.cfg.Connect(ctx, &p.dialer, p.network, p.address)
 	if err != nil {
+		if none, ok := errors.AsType[*net.AddrError](err); ok && p.dialer.LocalAddr != nil && none.Addr == p.dialer.LocalAddr.String() {
+			is, to := "IPv6", "IPv4"
+			if p.cfg.Source.Is4() {
+				is, to = to, is
+			}
+			err = fmt.Errorf("source_address %v is %s, and cannot connect to an %s address", p.cfg.Source, is, to)
+		}
 		err = fmt.Errorf("connect: %w", plain(err))
 		if WasReset(err) {
 			return err

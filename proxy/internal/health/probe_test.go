@@ -80,6 +80,14 @@ func TestSourceOfAUnixSocket(t *testing.T) {
 	}
 }
 
+// TestOtherFamily: a check whose source_address has another family than the endpoint says so.
+func TestOtherFamily(t *testing.T) {
+	err := probe(t, &health.ProbeConfig{Address: "[::1]:1", Source: netip.MustParseAddr("127.0.0.1")}, condition.Patience)
+	if err == nil || !strings.HasSuffix(err.Error(), "source_address 127.0.0.1 is IPv4, and cannot connect to an IPv6 address") {
+		t.Error(err)
+	}
+}
+
 // TestProbes makes each kind of probe of good and of bad servers.
 func TestProbes(t *testing.T) {
 	pong := func(c net.Conn) {
