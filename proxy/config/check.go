@@ -560,29 +560,43 @@ func (k *checker) loops(c *Config) {
 			g.walk(ln)
 		}
 	}
-	for _, u := range c.Upstreams {
-		g.checks(u)
-	}
 	k.adminEndpoints(c)
+	g.ownPorts(c)
 }
 
-// checks complains if the checks of another port than the endpoints' would come back as clients of a listener.
-func (g *graph) checks(u *Upstream) {
-	h := u.HealthCheck
-	if h == nil || h.Port == 0 {
-		return
+// ownPorts complains of checks of a port at which this process listens: its answer would say nothing about the endpoint.
+func (g *graph) ownPorts(c *Config) {
+	own := make(map[string]string) // by arrival
+	for at, ln := range g.listeners {
+		own[at] = "the listener " + ln.Name
 	}
-	for _, e := range u.Endpoints {
-		to := e.Address
-		if to.Network != "tcp" {
+	if c.Admin != nil {
+		for _, at := range arrivals(c.Admin.Bind.Address) {
+			own[at] = "the address of the admin API"
+		}
+	}
+	if c.Metrics != nil {
+		for _, at := range arrivals(c.Metrics.Bind.Address) {
+			own[at] = "the address of the metrics"
+		}
+	}
+	for _, u := range c.Upstreams {
+		h := u.HealthCheck
+		if h == nil || h.Port == 0 {
 			continue
 		}
-		host, _ := splitHostPort(to.Name)
-		to.Name = net.JoinHostPort(host, strconv.Itoa(h.Port))
-		for _, at := range g.outgoing(u, to) {
-			if ln := g.listeners[at]; ln != nil && ln.Upstream == u.Name && to != e.Address {
-				g.complainAt(g.at(&h.Port, h), "write another port, or leave port out", "checks would come back as clients: %s is an address of the listener %s", to, ln.Name)
-				return
+		for i := range u.Endpoints {
+			e := &u.Endpoints[i]
+			if e.Address.Network != "tcp" {
+				continue
+			}
+			host, _ := splitHostPort(e.Address.Name)
+			to := Address{Network: "tcp", Name: net.JoinHostPort(host, strconv.Itoa(h.Port))}
+			for _, at := range g.outgoing(u, to) {
+				if what := own[at]; what != "" && to != e.Address {
+					g.complainAt(g.at(&h.Port, h), "write another port, or leave it out", "%s is %s: checks of %s would be its clients", to, what, e.Address)
+					break
+				}
 			}
 		}
 	}

@@ -345,11 +345,16 @@ func TestCircles(t *testing.T) {
 		"by the port of checks": {
 			[]string{"{name: a, bind: '[::1]:1', upstream: u}"},
 			[]string{"{name: u, endpoints: ['h:2', '[::1]:2'], health_check: {port: 1}}"},
-			[]string{"4:65: checks would come back as clients: [::1]:1 is an address of the listener a | write another port, or leave port out"},
+			[]string{"4:65: [::1]:1 is the listener a: checks of [::1]:2 would be its clients | write another port, or leave it out"},
 		},
-		"none: the port of checks leads on": {
+		"by the port of checks, though the listener leads on": {
 			[]string{"{name: a, bind: '[::1]:1', upstream: v}"},
 			[]string{"{name: u, endpoints: ['[::1]:2'], health_check: {port: 1}}", "{name: v, endpoints: ['h:2']}"},
+			[]string{"4:58: [::1]:1 is the listener a: checks of [::1]:2 would be its clients | write another port, or leave it out"},
+		},
+		"none: the port of checks is the endpoint's own": {
+			[]string{"{name: a, bind: '[::1]:1', upstream: v}"},
+			[]string{"{name: u, endpoints: ['[::1]:1'], health_check: {port: 1}}", "{name: v, endpoints: ['h:2']}"},
 			nil,
 		},
 		"by the upstream's own address, to which the kernel connects": {

@@ -183,6 +183,11 @@ func TestProblems(t *testing.T) {
 		{"admin: {bind: '[::1]:9', change_token: 'file:token'}\n" + upstream("endpoints: ['[::1%lo]:9']"), []string{"3:35: [::1%lo]:9 is the address of the admin API: every client could control this process | write another address"}},
 		{"metrics: {bind: ':9', allow: [all]}\n" + upstream("endpoints: ['h:1', 'localhost:9']"), []string{"3:42: localhost:9 is the address of the metrics: every client could read them, with the address of this machine | write another address"}},
 		{"admin: {bind: 'unix:/a'}\n" + upstream("endpoints: ['unix:/b', {address: 'unix:/a'}]"), []string{"3:56: unix:/a is the address of the admin API: every client could control this process | write another address"}},
+		{upstream("endpoints: ['h:1', 'unix:/b', '127.0.0.1:9'], health_check: {port: 1}"), []string{
+			"2:90: 127.0.0.1:1 is the listener a: checks of 127.0.0.1:9 would be its clients | write another port, or leave it out",
+			"2:90: the endpoint unix:/b is a unix socket, which has no port | leave it out",
+		}},
+		{"admin: {bind: '[::1]:9', change_token: 'file:token'}\n" + upstream("endpoints: ['localhost:2'], health_check: {port: 9}"), []string{"3:72: localhost:9 is the address of the admin API: checks of localhost:2 would be its clients | write another port, or leave it out"}},
 		{upstream("endpoints: ['h:1'], panic_below: 50"), []string{"2:56: panic_below is 50, more than 1 | write 0.5 for 50 in 100"}},
 		{upstream("endpoints: ['h:1'], panic_below: 500"), []string{"2:56: panic_below is 500, more than 1 | write 1 or less"}},
 		{upstream("endpoints: ['h:1'], health_check: {type: https}"), []string{`2:64: type must be one of tcp, http, not "https" | write type: http, and tls: true`}},

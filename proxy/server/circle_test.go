@@ -165,28 +165,54 @@ listeners:
 - {name: name, bind: ":%[3]s", upstream: name}
 - {name: path, bind: "unix:%[2]s/path", upstream: path}
 - {name: on, bind: ":%[4]s", upstream: fine}
-- {name: port, bind: "127.0.0.1:%[6]s", upstream: fine, routes: [{match: {source: [192.0.2.1]}, upstream: port}]}
 upstreams:
-- {name: port, endpoints: [{name: e, address: "127.0.0.1:9"}], health_check: {port: %[6]s, interval: 20ms, fast_interval: 10ms}}
 - {name: name, endpoints: [{name: e, address: "%[1]s:%[3]s"}], health_check: &quick {interval: 20ms, fast_interval: 10ms}}
 - {name: path, endpoints: [{name: e, address: "unix:%[2]s/to-path"}], health_check: *quick}
 - {name: admin, endpoints: [{name: e, address: "unix:%[2]s/to-admin"}], health_check: *quick}
 - {name: on, endpoints: [{name: e, address: "%[1]s:%[4]s"}], health_check: *quick}
-- {name: fine, endpoints: [%[5]q], health_check: off}`, name, dir, a, b, named(t, "fine"), sockets.Port(t)))
+- {name: fine, endpoints: [%[5]q], health_check: off}`, name, dir, a, b, named(t, "fine")))
 	for _, to := range []string{"path", "admin"} {
 		must(t, os.Symlink(filepath.Join(dir, to), filepath.Join(dir, "to-"+to)))
 	}
 	r.Until("checks of the listener with another way out", func() bool { return r.Listener("on").Connections.Accepted > 5 })
-	for of, why := range map[string]string{"name": "connections would go in a circle", "port": "connections would go in a circle", "path": "connections would go in a circle", "admin": "address of the admin API"} {
+	for of, why := range map[string]string{"name": "connections would go in a circle", "path": "connections would go in a circle", "admin": "address of the admin API"} {
 		r.Until("checks of "+of+" fail with the reason", func() bool { return strings.Contains(r.Endpoint(of, "e").Why, why) })
 	}
-	for _, of := range []string{"name", "path", "port"} {
+	for _, of := range []string{"name", "path"} {
 		if c := r.Listener(of).Connections; c.Accepted > 0 {
 			t.Errorf("checks came to the listener %s: %+v", of, c)
 		}
 	}
 	if e := r.Endpoint("on", "e"); e.State != admin.Up {
 		t.Errorf("an endpoint that leads on: %+v", e)
+	}
+}
+
+// TestChecksOfAnOwnPort: the port to check is a listener's, found by discovery. No check comes there, and the endpoint fails with
+// the reason, whether or not that listener leads back.
+func TestChecksOfAnOwnPort(t *testing.T) {
+	t.Parallel()
+
+	found, a, b := filepath.Join(t.TempDir(), "found.yaml"), sockets.Port(t), sockets.Port(t)
+	must(t, os.WriteFile(found, []byte("[{name: e, address: '127.0.0.1:"+sockets.Port(t)+"'}]"), 0o600))
+	r := start(t, fmt.Sprintf(`
+listeners:
+- {name: a, bind: "127.0.0.1:%[2]s", upstream: back}
+- {name: b, bind: ":%[3]s", upstream: on}
+upstreams:
+- {name: back, discover: {file: {path: %[1]s}}, health_check: {port: %[2]s, interval: 20ms, fast_interval: 10ms}}
+- {name: on, discover: {file: {path: %[1]s}}, health_check: {port: %[3]s, interval: 20ms, fast_interval: 10ms}}`, found, a, b))
+	for of, at := range map[string]string{"back": a, "on": b} {
+		r.Until("checks of "+of+" fail with the reason", func() bool {
+			list := r.Status().Upstreams
+			i := slices.IndexFunc(list, func(u admin.Upstream) bool { return u.Name == of })
+			return len(list[i].Endpoints) == 1 && strings.Contains(list[i].Endpoints[0].Why, "127.0.0.1:"+at+" is the listener ")
+		})
+	}
+	for _, l := range []string{"a", "b"} {
+		if c := r.Listener(l).Connections; c.Accepted > 0 {
+			t.Errorf("checks came to the listener %s: %+v", l, c)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,8 +147,11 @@ func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 
 func checkConfig(u *config.Upstream, address string, c *circles) (*health.CheckConfig, error) {
 	h := u.HealthCheck
-	probe := probeConfig(u, address)
-	probe.Connect = c.connect(u.Name, h.Port != 0)
+	probe, to := probeConfig(u, address), u.Name
+	if _, own, _ := net.SplitHostPort(address); h.Port != 0 && strconv.Itoa(h.Port) != own { // a listener's answer would say nothing about the endpoint
+		to = outside
+	}
+	probe.Connect = c.connect(to)
 	p, err := health.NewProbe(probe)
 	if err != nil {
 		return nil, err

@@ -110,7 +110,7 @@ func (m *member) endOf(u *upstream, c *circles) *ending {
 	if is := m.ending; is != nil && is.proxy == u.cfg.SendProxy && is.source == u.cfg.SourceAddress {
 		return is
 	}
-	m.ending = &ending{spec: m.spec.Endpoint, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress, connect: c.connect(u.cfg.Name, false)}
+	m.ending = &ending{spec: m.spec.Endpoint, proxy: u.cfg.SendProxy, source: u.cfg.SourceAddress, connect: c.connect(u.cfg.Name)}
 	return m.ending
 }
 

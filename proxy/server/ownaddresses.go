@@ -240,6 +240,8 @@ func (c *circles) why(in *ownAddresses, upstream, address, listener string) stri
 	switch {
 	case listener == "":
 		return address + " is the address of the admin API or of the metrics"
+	case upstream == outside:
+		return fmt.Sprintf("%s is the listener %s: this process would be its own client", address, listener)
 	case c.leads(in, listener, upstream, make(map[string]bool)):
 		to := "to this upstream"
 		if upstream == original {
@@ -266,9 +268,12 @@ func (c *circles) of(listener string) func(*worker.Client, string, loop.Address,
 	}
 }
 
+// outside stands for an upstream whose connections may not come to any listener.
+const outside = "/"
+
 // connect returns the function [health.ProbeConfig].Connect of an upstream: a check that came back would count as a client, of which
-// nothing becomes. It may wait. elsewhere: the check is of another port than the endpoint's, which no loader has looked at.
-func (c *circles) connect(upstream string, elsewhere bool) func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
+// nothing becomes. It may wait.
+func (c *circles) connect(upstream string) func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 		host, _, _ := net.SplitHostPort(address)
 		_, err := netip.ParseAddr(host)
@@ -291,7 +296,7 @@ func (c *circles) connect(upstream string, elsewhere bool) func(ctx context.Cont
 			default:
 				at.Path = address
 			}
-			return c.circle(in, upstream, at, err != nil || elsewhere, fd, connected)
+			return c.circle(in, upstream, at, err != nil, fd, connected)
 		})
 	}
 }
@@ -333,7 +338,7 @@ func (c *circles) circle(in *ownAddresses, upstream string, at loop.Address, nam
 	if !tcp {
 		written = at.Path == reached.Path
 	}
-	if written && !to.passed && to.listener != "" {
+	if written && !to.passed && to.listener != "" && upstream != outside {
 		return nil
 	}
 	now, before := c.now(), c.edges[upstream][to.listener]
