@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -564,7 +566,8 @@ func (k *checker) loops(c *Config) {
 	g.ownPorts(c)
 }
 
-// ownPorts complains of checks of a port at which this process listens: its answer would say nothing about the endpoint.
+// ownPorts complains of checks of a port at which this process listens: its answer would say nothing about the endpoint. It also
+// complains of a collector there, because each export would be traced in turn.
 func (g *graph) ownPorts(c *Config) {
 	own := make(map[string]string) // by arrival
 	for at, ln := range g.listeners {
@@ -580,6 +583,22 @@ func (g *graph) ownPorts(c *Config) {
 			own[at] = "the address of the metrics"
 		}
 	}
+	is := func(u *Upstream, host, port string) (Address, string) {
+		to := Address{Network: "tcp", Name: net.JoinHostPort(host, port)}
+		for _, at := range g.outgoing(u, to) {
+			if what := own[at]; what != "" {
+				return to, what
+			}
+		}
+		return to, ""
+	}
+	if t := c.Traces; t != nil && !g.bad[t] {
+		if u, err := url.Parse(t.Endpoint); err == nil {
+			if to, what := is(new(Upstream), u.Hostname(), cmp.Or(u.Port(), "443")); what != "" {
+				g.complainAt(g.at(&t.Endpoint, t), "write the address of a collector", "%s is %s: each export would be a client of this process", to, what)
+			}
+		}
+	}
 	for _, u := range c.Upstreams {
 		h := u.HealthCheck
 		if h == nil || h.Port == 0 {
@@ -591,12 +610,8 @@ func (g *graph) ownPorts(c *Config) {
 				continue
 			}
 			host, _ := splitHostPort(e.Address.Name)
-			to := Address{Network: "tcp", Name: net.JoinHostPort(host, strconv.Itoa(h.Port))}
-			for _, at := range g.outgoing(u, to) {
-				if what := own[at]; what != "" && to != e.Address {
-					g.complainAt(g.at(&h.Port, h), "write another port, or leave it out", "%s is %s: checks of %s would be its clients", to, what, e.Address)
-					break
-				}
+			if to, what := is(u, host, strconv.Itoa(h.Port)); what != "" && to != e.Address {
+				g.complainAt(g.at(&h.Port, h), "write another port, or leave it out", "%s is %s: checks of %s would be its clients", to, what, e.Address)
 			}
 		}
 	}

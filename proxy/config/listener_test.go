@@ -376,6 +376,7 @@ func TestTraces(t *testing.T) {
 		"sample: 1":                                                           "1:9: endpoint is missing | write endpoint: \"http://127.0.0.1:4317\"",
 		"endpoint: 'c:4317'":                                                  `1:20: "c:4317" is not a URL of a collector | write http://127.0.0.1:4317 or https://collector.example:4317`,
 		"endpoint: 'http://c'":                                                `1:20: "http://c" has no port | write http://c:4317, or :4318 for http/protobuf`,
+		"endpoint: 'http://localhost:5432'":                                   "1:20: localhost:5432 is the listener db: each export would be a client of this process | write the address of a collector",
 		"endpoint: 'http://a b:1'":                                            `1:20: "http://a b:1" is not a URL of a collector | write http://127.0.0.1:4317 or https://collector.example:4317`,
 		"endpoint: 'http://u:p@c:1'":                                          `1:20: the URL must have only a host and a path | write a token as an entry of headers`,
 		"endpoint: 'http://c:1/v1/traces'":                                    `1:20: gRPC has no path "/v1/traces" | leave the path out, or write protocol: http/protobuf`,

@@ -216,6 +216,24 @@ upstreams:
 	}
 }
 
+// TestTracesInACircle: the collector's name leads to a listener. One client does not become many by the exports of their spans.
+func TestTracesInACircle(t *testing.T) {
+	t.Parallel()
+
+	port := sockets.Port(t)
+	r := startWith(t, few, fmt.Sprintf(`
+traces: {endpoint: "http://%s:%s", protocol: http/protobuf, sample: 100, schedule_delay: 1ms, flush_timeout: 100ms}
+listeners: [{name: a, bind: ":%[2]s", upstream: u}]
+upstreams: [{name: u, endpoints: [%[3]q], health_check: off}]`, hostName(t), port, sockets.Server(t, sockets.Echo)))
+	talked(t, "127.0.0.1:"+port, 1)
+	r.Until("the export fails with the reason, or its clients come", func() bool {
+		return strings.Contains(r.Status().Traces.LastError, "is the listener a") || r.Summary().Connections.Accepted > 2
+	})
+	if n := r.Summary().Connections.Accepted; n != 1 {
+		t.Errorf("one client became %d", n)
+	}
+}
+
 // TestCircleByAddresses: addresses of endpoints become this machine's after the start, by an interface or by a route, for
 // endpoints of the file, with TLS, found by discovery, and two in a row.
 func TestCircleByAddresses(t *testing.T) {

@@ -271,7 +271,7 @@ func (c *circles) of(listener string) func(*worker.Client, string, loop.Address,
 // outside stands for an upstream whose connections may not come to any listener.
 const outside = "/"
 
-// connect returns the function [health.ProbeConfig].Connect of an upstream: a check that came back would count as a client, of which
+// connect returns the function [health.ProbeConfig].Connect of an upstream, or [traces.Settings].Connect: a check that came back would count as a client, of which
 // nothing becomes. It may wait.
 func (c *circles) connect(upstream string) func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {

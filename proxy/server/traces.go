@@ -57,7 +57,7 @@ func (e *traceExport) traceSettings(c *config.Traces) (*traces.Settings, error) 
 	t := &traces.Settings{
 		Endpoint: to, Protocol: c.Protocol, Ratio: c.Sample / 100, Headers: make(http.Header), Gzip: c.Compression == "gzip",
 		Queue: c.MaxQueueSize, Batch: c.MaxExportBatchSize, Delay: c.ScheduleDelay,
-		Timeout: c.Timeout, Retry: c.RetryFor, Flush: c.FlushTimeout, Version: e.options.Version,
+		Timeout: c.Timeout, Retry: c.RetryFor, Flush: c.FlushTimeout, Version: e.options.Version, Connect: e.circles.connect(outside),
 	}
 	for i := range c.Headers {
 		t.Headers.Add(c.Headers[i].Name, c.Headers[i].Value.Value)

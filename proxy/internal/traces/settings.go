@@ -53,6 +53,9 @@ type Settings struct {
 	// export.
 	Timeout, Retry, Flush time.Duration
 
+	// Connect connects as [sockopt.Dial] does; nil: it is that.
+	Connect func(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error)
+
 	// Resource describes this process.
 	Resource []Attribute
 	// Version is the program's version.
@@ -82,6 +85,9 @@ func (s *Settings) Open() error {
 		to.Path = tracesPath
 	}
 	s.Endpoint = &to
+	if s.Connect == nil {
+		s.Connect = sockopt.Dial
+	}
 	s.resource, s.last = &resourcepb.Resource{}, new(atomic.Pointer[net.Conn])
 	s.attributes((*attributes)(&s.resource.Attributes))
 	s.transport = &http.Transport{ // it uses no proxy
@@ -115,7 +121,7 @@ func (s *Settings) open() (err error) {
 }
 
 func (s *Settings) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := sockopt.Dial(ctx, &net.Dialer{Timeout: s.Timeout}, network, address)
+	conn, err := s.Connect(ctx, &net.Dialer{Timeout: s.Timeout}, network, address)
 	if err == nil {
 		s.last.Store(&conn)
 	}
