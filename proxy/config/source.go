@@ -181,13 +181,16 @@ func shortened(text string) string {
 
 // parse parses the YAML of a source. For an empty file it returns nil and no problem.
 func (s *source) parse() (*yaml.Node, *Problem) {
-	whole := place{src: s}
+	whole, fix := place{src: s}, "split it, and include the parts"
+	if s.most != 0 { // a list of endpoints cannot include
+		fix = "write fewer endpoints"
+	}
 	if len(s.data) > maxFile {
-		return nil, whole.problem("split it, and include the parts", "the file is larger than %s", showSize(maxFile))
+		return nil, whole.problem(fix, "the file is larger than %s", showSize(maxFile))
 	}
 	values, marks := s.count()
 	if most := cmp.Or(s.most, maxValues); values > most {
-		return nil, whole.problem("split it, and include the parts", "the file has too many values: %d, more than %d", values, most)
+		return nil, whole.problem(fix, "the file has too many values: %d, more than %d", values, most)
 	}
 	if p := s.garbage(); p != nil {
 		return nil, p
@@ -199,7 +202,7 @@ func (s *source) parse() (*yaml.Node, *Problem) {
 		return n, nil
 	}
 	if marks > maxMarks {
-		return nil, whole.problem("split it, and include the parts, or write JSON", "the file has too many quotes, anchors, aliases and tags: %d, more than %d", marks, maxMarks)
+		return nil, whole.problem(fix+", or write JSON", "the file has too many quotes, anchors, aliases and tags: %d, more than %d", marks, maxMarks)
 	}
 	if line := s.keptFrom(); line != 0 {
 		return nil, place{src: s, line: line, col: 1, width: 1}.problem("write JSON, or begin a line with - for each entry of a list", "these brackets have too much content")
