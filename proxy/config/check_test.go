@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -844,9 +845,12 @@ func TestRefusedAtTheStart(t *testing.T) {
 	top := t.TempDir()
 	in := func(name string) string { return filepath.Join(top, name) }
 	must(t, errors.Join(os.Mkdir(in("shared"), 0o755), os.Chmod(in("shared"), 0o777|os.ModeSticky), os.MkdirAll(in("theirs/d"), 0o755), os.Chown(in("theirs"), nobody, nobody)))
-	for _, name := range []string{"own", "file", "state", "socket"} {
+	for _, name := range []string{"own", "file", "state"} {
 		must(t, os.WriteFile(in("shared/"+name), nil, 0o600))
 	}
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: in("shared/socket"), Net: "unixgram"})
+	must(t, err)
+	defer socket.Close()
 	must(t, syscall.Mkfifo(in("shared/fifo"), 0o600))
 	for _, name := range []string{"shared/file", "shared/state", "shared/socket", "shared/fifo", "theirs/d"} {
 		must(t, os.Chown(in(name), nobody, nobody))
@@ -859,7 +863,7 @@ func TestRefusedAtTheStart(t *testing.T) {
 		"session_log: {to: shared/new}" + smallest:                             "",
 		"session_log: {to: shared/file}" + smallest:                            "shared/file: another user could replace it: it belongs to uid 65534",
 		"session_log: {to: shared/fifo}" + smallest:                            "shared/fifo: another user could replace it: it belongs to uid 65534",
-		"session_log: {to: 'journald:" + in("shared/socket") + "'}" + smallest: "shared/socket: another user could replace it: it belongs to uid 65534",
+		"session_log: {to: 'journald:" + in("shared/socket") + "'}" + smallest: "every user may write in its directory: remove the socket, or name a socket of root",
 		"state_file: shared/state" + smallest:                                  "shared/state: another user could replace it: it belongs to uid 65534",
 		bind("theirs/s"):                                                       "",
 		bind("theirs/d/s"):                                                     "theirs/d/s: another user could replace it: uid 65534 owns a directory above it, and could exchange d: write a path in directories of root",

@@ -340,6 +340,8 @@ func (p *Place) Names(fd int) (bool, error) {
 func (p *Place) judge(file sys.File) error {
 	switch {
 	case p.proc || p.is.Mode&0o022 == 0:
+	case p.is.Mode&0o002 != 0 && !p.trusts(file.UID) && file.Mode&sys.S_IFMT == sys.S_IFSOCK:
+		return fmt.Errorf("%w: it belongs to uid %d, and every user may write in its directory: remove the socket, or name a socket of %s", ErrUnsafe, file.UID, trusted())
 	case p.is.Mode&0o002 != 0 && !p.trusts(file.UID):
 		return fmt.Errorf("%w: it belongs to uid %d, and every user may write in its directory: remove the file", ErrUnsafe, file.UID)
 	case file.Mode&sys.S_IFMT == sys.S_IFREG && file.Links > 1:
