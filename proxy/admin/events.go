@@ -440,6 +440,9 @@ func rowOf(upstream string, e *Endpoint) endpointRow {
 		State: e.State, Until: e.Until, Breaker: e.Breaker, Opened: e.Opened, BreakerWhy: e.BreakerWhy, BreakerUntil: e.BreakerUntil,
 		Level: "ok",
 	}}
+	if e.State == Down || e.State == Standby {
+		r.Until = time.Time{} // its sessions end then, and not this state
+	}
 	switch {
 	case e.State == Down, e.State == Ejected:
 		r.Level, r.Why = "down", e.cause(e.Why)

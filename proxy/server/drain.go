@@ -82,7 +82,10 @@ func (um *upstreamManager) drainDown(ctx context.Context) {
 		defer um.mu.Unlock()
 		for _, e := range list {
 			if u := um.upstreams[e.Upstream().Name()]; u != nil {
-				um.drainUnhealthy(e, u.cfg)
+				fell := um.drainUnhealthy(e, u.cfg)
+				if m := u.members[e.Name()]; m != nil && m.endpoint == e {
+					m.fell = fell
+				}
 			}
 		}
 	})
@@ -90,7 +93,7 @@ func (um *upstreamManager) drainDown(ctx context.Context) {
 
 // drainUnhealthy is drainSessions for an unhealthy endpoint. Its sessions are not cut if it has recovered meanwhile; if it
 // becomes unhealthy again, they get the full time once more.
-func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
+func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) *cutJob {
 	var spared func(e *router.Endpoint) bool
 	if cfg.OnUnhealthy == "drain" && cfg.DrainTimeout > 0 {
 		fell := e.DownTransitions.Load()
@@ -99,7 +102,7 @@ func (d *drains) drainUnhealthy(e *router.Endpoint, cfg *config.Upstream) {
 			return !st.Down && !st.Ejected || e.DownTransitions.Load() != fell
 		}
 	}
-	d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy, spared)
+	return d.drainSessions(e, cfg.OnUnhealthy, cfg.DrainTimeout, errUnhealthy, spared)
 }
 
 // A cutJob cuts the sessions that are left at the end of a drain, see [worker.Spread].

@@ -618,3 +618,32 @@ func TestEndingsEndWithTheProcess(t *testing.T) {
 	}
 	must(t, r.End())
 }
+
+// TestKeepDuringADrain: the status names the end of an unhealthy endpoint's drain, and a reload to on_unhealthy: keep calls
+// the drain off.
+func TestKeepDuringADrain(t *testing.T) {
+	t.Parallel()
+
+	role, address := newRole(t, false), named(t, "a")
+	text := func(how string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: %s, drain_timeout: 1h, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1, fall: 1, http: {path: /primary, host: db.test}}}]`, address, how, role.port)
+	}
+	r := start(t, text("drain"))
+	times := stopClock(r)
+	c := many(t, 1, r.At("l"))[0]
+	role.well.Store(false)
+	drain := times.next(time.Hour)
+	if until := r.Endpoint("u", "a").Until; time.Until(until) < time.Minute {
+		t.Errorf("its sessions are reset at %v", until)
+	}
+	r.Reload(text("keep"))
+	if until := r.Endpoint("u", "a").Until; !until.IsZero() {
+		t.Errorf("after the reload its sessions are reset at %v", until)
+	}
+	if drain.over() {
+		t.Error("the drain goes on")
+	}
+	echoes(t, c, "it goes on")
+}

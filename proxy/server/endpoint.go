@@ -35,6 +35,7 @@ type member struct {
 	ending   *ending                // finds out whether the endpoint closes connections; nil: not needed yet
 	enforced string                 // the mode that was applied last
 	cut      *cutJob                // cuts its sessions while it is drained; nil: it is not drained
+	fell     *cutJob                // cuts its sessions since it became unhealthy last; nil: they stay, or were reset at once
 	leave    *cutJob                // cuts its sessions after its removal; nil: they stay
 	until    time.Time              // when its sessions are to have drained after its removal
 }
@@ -460,6 +461,10 @@ func (um *upstreamManager) settleEndpointUpdate(u *upstream, update *endpointUpd
 	for _, m := range update.order {
 		um.watch(u.cfg, m, update.changes.check)
 		um.enforce(u.cfg, m)
+		if u.cfg.OnUnhealthy == "keep" {
+			um.callOff(m.fell)
+			m.fell = nil
+		}
 	}
 	if u.outlier != nil {
 		u.outlier.Settle()

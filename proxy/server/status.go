@@ -500,6 +500,9 @@ func (r *reader) describeEndpoint(m *member, p *metrics.Endpoint) {
 		st.Until = m.cut.ends()
 	case admin.Down, admin.Standby:
 		r.down(m, st)
+		if ends := m.fell.ends(); ends.After(time.Now()) {
+			st.Until = ends
+		}
 	case admin.Ejected:
 		r.ejection(m, st)
 	}

@@ -553,13 +553,11 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	more := when(e.Backup, ", backup")
 	more += when(e.Zone != "", ", zone "+e.Zone)
 	t.row("  endpoint", e.Name, state, fmt.Sprintf("%s, total %d, failures %d%s, weight %d%s, %s", active(e.Active, e.Max), e.Total, e.Failures, unanswered(e), e.Weight, more, traffic(e.Bytes)))
-	switch {
-	case e.State == admin.Draining || e.State == admin.Maint || e.State == admin.Removed:
-		t.noteIf(!e.Until.IsZero() && e.Active > 0, "its sessions are reset at %s", t.until(e.Until))
-	case !e.Until.IsZero():
+	if e.State == admin.Ejected && !e.Until.IsZero() {
 		t.note("%s until %s: %s", e.State, t.until(e.Until), e.Why)
-	case e.Why != "":
-		t.note("%s", e.Why)
+	} else {
+		t.noteIf(e.Why != "", "%s", e.Why)
+		t.noteIf(!e.Until.IsZero() && e.Active > 0, "its sessions are reset at %s", t.until(e.Until))
 	}
 	t.noteIf(!e.SlowUntil.IsZero(), "less than its weight until %s: slow_start", t.until(e.SlowUntil))
 	t.noteIf(len(e.ByHand) > 0, "%s", strings.Join(e.ByHand, "; "))
