@@ -391,8 +391,10 @@ func (s *Search) reroute(l *Listener, now int64) {
 	if s.home == nil {
 		s.home = s.listener
 	}
+	counted := s.held && l.snapshotFor(s.client).sameWay(s.root)
 	s.listener, s.stage = l, routing
 	s.course, s.failed = s.fresh(), s.failed[:0]
+	s.held = counted
 	if of := s.offloaded; of != nil {
 		of.way, _ = l.wayOf(s.client) // the caller has checked that there is a way
 		if of.filter != nil {

@@ -574,3 +574,24 @@ func TestSplitAfterAReload(t *testing.T) {
 		s.Close()
 	}
 }
+
+// TestHeldOnce: clients that are held look again after a reload that changes how their upstream is connected to, or its TLS
+// client. They are not counted as held again there, but at another upstream they are.
+func TestHeldOnce(t *testing.T) {
+	r, s, _ := heldRig(t, nil)
+	cfg := r.snapshot.SnapshotConfig
+	cfg.SendProxy = 2
+	next := router.NewSnapshot(r.upstream, &cfg)
+	next.SetEndpoints(r.set)
+	r.reload(func(lc *router.ListenerConfig) { lc.Default = next })
+	r.held(s)
+	if n := r.upstream.Counts().Held; n != 1 {
+		t.Errorf("at the same upstream: counted %d times", n)
+	}
+	other := newRig(t, 1, r.snapshot.SnapshotConfig, nil)
+	r.reload(func(lc *router.ListenerConfig) { lc.Default = other.snapshot })
+	r.held(s)
+	if n := other.upstream.Counts().Held; n != 1 {
+		t.Errorf("at another upstream: counted %d times", n)
+	}
+}
