@@ -94,6 +94,9 @@ func (c Change) String() string {
 		if k.Restart {
 			b.WriteString(" (after a restart)")
 		}
+		if c.Kind == KindUpstream && k.Key == "on_unhealthy" && k.New != "keep" {
+			fmt.Fprintf(&b, " (from the next time an endpoint becomes unhealthy: penstock sessions end --now --upstream %s --endpoint NAME ends sessions now)", c.Name)
+		}
 	}
 	return b.String()
 }

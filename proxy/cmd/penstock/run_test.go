@@ -158,7 +158,7 @@ func TestPlanOfDrains(t *testing.T) {
 		{two, one, first("on_removed: reset", "state: maint"), "state: ready → maint\n    3 connections go on\n"},
 		{first("on_removed: reset", "state: drain"), one, two, "state: drain → ready\n    3 connections go on\n"},
 		{two, one, first("on_removed: reset", "weight: 0"), "weight: 1 → 0\n    3 connections go on\n"},
-		{two, one, first("on_unhealthy: reset", "weight: 1"), "on_unhealthy: keep → reset\n    6 connections go on\n"},
+		{two, one, first("on_unhealthy: reset", "weight: 1"), "on_unhealthy: keep → reset (from the next time an endpoint becomes unhealthy: penstock sessions end --now --upstream up --endpoint NAME ends sessions now)\n    6 connections go on\n"},
 		{named, one, strings.Replace(named, "127.0.0.1:1", "127.0.0.1:3", 1), "endpoint up/e (127.0.0.1:1) removed\n    3 connections drain, and are reset after 5m\n"},
 		{two + "  - {name: gone, drain_timeout: 7s, endpoints: [\"127.0.0.1:3\"]}\n", one, two, "upstream gone removed\n    3 connections drain, and are reset after 7s\n"},
 		{two, one, "  - {name: up, discover: {file: {path: list.yaml}}, drain_timeout: 90s}\n", "endpoint up/127.0.0.1:1 removed\n    3 connections stay if their endpoints are still listed; otherwise they drain, and are reset after 1m30s\n"},
