@@ -130,7 +130,7 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))}
 	if n := alive(t, conns); n != 0 {
 		t.Errorf("%d sessions survive", n)
 	}
-	r.Logs("level=WARN", `msg="the drain ends: the remaining sessions are being reset"`, "active=300", "resets_within=2.94s")
+	r.Logs("level=WARN", `msg="the drain ends: the remaining clients are being reset"`, "active=300", "resets_within=2.94s")
 }
 
 // TestDrainSaysWhatItWaitsFor: every ten seconds the log reports the sessions that the drain

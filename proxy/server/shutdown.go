@@ -72,7 +72,7 @@ func (s *Server) beginDrain(timeout time.Duration) (left int64) {
 // cutSome cuts some of the sessions that are left, all of them in the last step; left is as in [Server.waitedFor].
 func (s *Server) cutSome(spread worker.Spread, step int, left int64) {
 	if step == 0 {
-		s.log.Warn("the drain ends: the remaining sessions are being reset", append(s.waitedFor(left), "resets_within", (time.Duration(spread.Steps-1)*spread.Every).String())...)
+		s.log.Warn("the drain ends: the remaining clients are being reset", append(s.waitedFor(left), "resets_within", (time.Duration(spread.Steps-1)*spread.Every).String())...)
 	}
 	if step == spread.Steps-1 {
 		s.Cut()
