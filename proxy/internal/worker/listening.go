@@ -50,8 +50,8 @@ type Listening struct {
 // part is a worker's part among the refs of a Listening. More clients cannot be connected.
 const part = 1 << 32
 
-// ErrEnding is the error of listening while everything is about to end.
-var ErrEnding = errors.New("not listening: shutting down")
+// ErrEnding is the error of a request to a group that drains, or whose loops have ended.
+var ErrEnding = errors.New("the process drains and ends: wait for its end, or send SIGTERM once more to reset the remaining sessions now")
 
 // Listen makes every loop accept clients from a socket. The loops begin soon; [Group.Settle] waits for that. A loop that
 // fails to begin calls [Host.Paused], and tries again later. Listen may be called at any time by any goroutine.

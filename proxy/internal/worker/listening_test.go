@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -207,7 +208,7 @@ func TestNoListener(t *testing.T) {
 	talk(t, c)
 	r.Drain()
 	<-p.closed
-	if _, err := r.Listen(worker.Listener{FD: r.anyFD(t), Service: l.Service()}); !errors.Is(err, worker.ErrEnding) {
+	if _, err := r.Listen(worker.Listener{FD: r.anyFD(t), Service: l.Service()}); !errors.Is(err, worker.ErrEnding) || !strings.HasPrefix(err.Error(), "the process drains and ends: ") {
 		t.Errorf("listening in the end: %v", err)
 	}
 	talk(t, c)
