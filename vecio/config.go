@@ -32,8 +32,8 @@ type Config struct {
 }
 
 const (
-	// DefaultCopyBelow is the length below which copying a piece costs less than an entry of the vector.
-	// docs/library.md has the measurement.
+	// DefaultCopyBelow is the length below which copying a piece costs no more, within the noise, than an entry of
+	// the vector. docs/library.md has the measurement.
 	DefaultCopyBelow = 2048
 
 	// DefaultHigh is how many bytes may be pending.

@@ -590,11 +590,7 @@ func (s *sockets) replaceSocket(key string, socket *listenSocket, successors []*
 		s.closeOne(others[0])
 	}
 	socket.replaced = true
-	socket.closeTimer = s.runAfter(handshakeTime, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.closeOne(socket)
-	})
+	socket.closeTimer = s.at(handshakeTime, func() { s.closeOne(socket) })
 }
 
 // transferSessions gives the sessions of a socket, and the clients in its queue, to the socket that takes its place.

@@ -36,8 +36,7 @@ func (t *tasks) stop() {
 	t.watches.Wait()
 }
 
-// runAfter calls f after a time, unless everything ends before. f must not take the
-// server's mu.
+// runAfter calls f after a time on a goroutine of its own, unless everything ends before.
 func (t *tasks) runAfter(d time.Duration, f func()) *time.Timer {
 	return t.at(d, func() { t.goTracked(f) })
 }
@@ -63,7 +62,7 @@ func (t *tasks) at(d time.Duration, f func()) *time.Timer {
 	return timer
 }
 
-// cancelTimer prevents a call that runAfter has scheduled, unless it has begun. timer may be nil.
+// cancelTimer prevents a call that at or runAfter has scheduled, unless it has begun. timer may be nil.
 func (t *tasks) cancelTimer(timer *time.Timer) {
 	if call := t.timers[timer]; call != nil {
 		timer.Stop()
