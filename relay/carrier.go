@@ -251,7 +251,7 @@ func (s *Driven) finish(reason Reason, cause error) {
 	s.reason, s.state, s.active = reason, s.state|over, drv.loop.Now()
 	drv.loop.Disarm(&s.timer)
 	drv.sessions--
-	s.owner.Ended(s, s.Result(), cause)
+	s.tell(s.Result(), cause)
 	if s.is(over) {
 		s.limits = &drv.relay.limits
 	}

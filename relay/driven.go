@@ -87,7 +87,7 @@ func (d *Driver) StartLimited(s *Driven, a, b Socket, owner Owner, limits *Limit
 	if limits == nil {
 		limits = &d.relay.limits
 	}
-	now, spare, before := max(1, d.loop.Now()), s.throttle(), [2]socketState{s.a.state, s.b.state}
+	now, spare, before := max(1, d.loop.Now()), s.throttle(), [2]socketState{s.a.state & noted, s.b.state & noted}
 	*s = Driven{drv: d, owner: owner, limits: limits, active: now, started: now, state: moving, a: newSocket(a), b: newSocket(b)}
 	s.a.state |= before[0]
 	s.b.state |= before[1]
@@ -427,8 +427,7 @@ func (s *Driven) close(e lastStep) {
 	drv.sessions--
 	res := s.Result()
 	res.Legs = e.legs
-	s.a.state, s.b.state = 0, 0 // of the next session's sockets, see Ready
-	s.owner.Ended(s, res, e.cause)
+	s.tell(res, e.cause)
 	if s.is(over) { // it was not started again: give up the parts that it was bound to
 		s.limits = &drv.relay.limits
 		s.ab.link, s.ba.link = (*aToB)(s), (*bToA)(s)
@@ -438,6 +437,13 @@ func (s *Driven) close(e lastStep) {
 	if len(drv.ends) > 0 {
 		drv.seeToEnds()
 	}
+}
+
+// tell notifies the owner of the session's end. Events that come from here on are those of the next session's sockets, see Ready.
+func (s *Driven) tell(res Result, cause error) {
+	s.a.state &^= noted
+	s.b.state &^= noted
+	s.owner.Ended(s, res, cause)
 }
 
 // closeSide closes the side to which a direction writes and from which the direction back reads, and its layer if it

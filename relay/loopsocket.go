@@ -49,6 +49,9 @@ func (p *loopSocket) set(s socketState, on bool) {
 	}
 }
 
+// noted is what note sets.
+const noted = readable | wet | writable | peerClosed | gone | urgent
+
 // note records an event of epoll.
 func (p *loopSocket) note(ev loop.Events) {
 	if ev&(loop.Readable|loop.PeerClosed|loop.HungUp|loop.Failed|loop.Urgent) != 0 {
