@@ -502,8 +502,9 @@ type Discovery struct {
 	Failures int    `json:"failures,omitempty"`
 	Denied   string `json:"denied,omitempty"` // why DNS has no endpoints, such as NXDOMAIN; left out if it has some
 	Stale    bool   `json:"stale,omitempty"`  // the endpoints are older than their source allows
-	// LeftOut counts endpoints that were found but not used: they lead back into this process, are a unix socket of
-	// another user than their file, or records of DNS without a usable address. LeftOutCause is the reason of the first one.
+	// LeftOut counts endpoints that were found but not used: they lead back into this process, are of another family than
+	// source_address, are a unix socket of another user than their file, or records of DNS without a usable address.
+	// LeftOutCause is the reason of the first one.
 	LeftOut      int    `json:"left_out,omitempty"`
 	LeftOutCause string `json:"left_out_cause,omitempty"`
 }

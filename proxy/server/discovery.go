@@ -95,7 +95,7 @@ func (a *lastAnswer) of(u *config.Upstream) bool {
 func (um *upstreamManager) takeFound(u *upstream) {
 	name, before := u.cfg.Name, u.refused
 	var fit []discovery.Endpoint
-	fit, u.refused = um.circles.fit(name, u.found)
+	fit, u.refused = um.circles.fit(u.cfg, u.found)
 	if len(u.refused) > 0 && !slices.Equal(u.refused, before) {
 		um.log.Warn("some discovered endpoints are not used", "upstream", name, "endpoints", len(u.refused), "cause", strings.Join(u.refused[:min(len(u.refused), 3)], "; "))
 	}

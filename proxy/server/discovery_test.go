@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -391,6 +392,35 @@ upstreams:
 	r.Reload(configured("v"))
 	r.Until("the listener no longer leads back", status(2, 0))
 	must(t, r.End())
+}
+
+// TestFamilyOfTheSourceAddress: discovered endpoints to which the upstream's source_address cannot connect are left out with the
+// reason, and used once a reload changes that address.
+func TestFamilyOfTheSourceAddress(t *testing.T) {
+	t.Parallel()
+
+	text := func(source string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: off, source_address: %q}]`, source)
+	}
+	r := start(t, text("127.0.0.1"), "eps.yaml", `["127.0.0.1:1", {name: b, address: "[::1]:1"}, "[::ffff:127.0.0.1]:2", "unix:@a"]`)
+	has := func(cause string, want ...string) {
+		t.Helper()
+		var names []string
+		u := r.Status().Upstreams[0]
+		for _, e := range u.Endpoints {
+			if e.State != admin.Removed {
+				names = append(names, e.Name)
+			}
+		}
+		if d := u.Discovery; !slices.Equal(names, want) || d.LeftOut != 4-len(want) || d.LeftOutCause != cause {
+			t.Errorf("endpoints %v, want %v; %+v", names, want, d)
+		}
+	}
+	has("source_address 127.0.0.1 cannot connect to the endpoint b", "127.0.0.1:1", "[::ffff:127.0.0.1]:2", "unix:@a")
+	r.Reload(text("::1"))
+	has("source_address ::1 cannot connect to the endpoint 127.0.0.1:1", "b", "unix:@a")
 }
 
 // TestAnotherFamily: a listener of one family is not in the way of an endpoint of the other one at the same port.

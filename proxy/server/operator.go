@@ -110,7 +110,7 @@ func (r *registry) listed(u *upstream) specs {
 	if u.cfg.Discover == nil || len(u.found) == 0 {
 		return specsOf(u.cfg, nil)
 	}
-	fit, _ := r.circles.fit(u.cfg.Name, u.found)
+	fit, _ := r.circles.fit(u.cfg, u.found)
 	return specsOf(u.cfg, fit)
 }
 

@@ -429,9 +429,9 @@ func destinations(l *config.Listener) []string {
 }
 
 // fit returns the endpoints in found that an upstream may have, and why it may not have the others.
-func (c *circles) fit(upstream string, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
+func (c *circles) fit(u *config.Upstream, found []discovery.Endpoint) (fit []discovery.Endpoint, refused []string) {
 	for i := range found {
-		why := cmp.Or(found[i].Refused, c.refuse(upstream, found[i].Address))
+		why := cmp.Or(found[i].Refused, otherFamily(u.SourceAddress, &found[i]), c.refuse(u.Name, found[i].Address))
 		if why == "" {
 			fit = append(fit, found[i])
 			continue
@@ -444,6 +444,14 @@ func (c *circles) fit(upstream string, found []discovery.Endpoint) (fit []discov
 	return fit, refused
 }
 
+// otherFamily says that source and an endpoint are of different families, or returns "".
+func otherFamily(source netip.Addr, of *discovery.Endpoint) string {
+	if to, err := netip.ParseAddrPort(of.Address); err == nil && source.IsValid() && to.Addr().Unmap().Is4() != source.Is4() {
+		return fmt.Sprintf("source_address %v cannot connect to the endpoint %s", source, of.Identity())
+	}
+	return ""
+}
+
 // reconsider looks again at the endpoints that sources have found, because listeners have changed:
 // an endpoint may lead back into the process now, or no longer.
 func (um *upstreamManager) reconsider() {
@@ -451,7 +459,7 @@ func (um *upstreamManager) reconsider() {
 		if u.source == nil || !u.answered {
 			continue
 		}
-		if _, refused := um.circles.fit(u.cfg.Name, u.found); !slices.Equal(refused, u.refused) {
+		if _, refused := um.circles.fit(u.cfg, u.found); !slices.Equal(refused, u.refused) {
 			um.takeFound(u)
 		}
 	}

@@ -102,7 +102,7 @@ func (um *upstreamManager) prepareMembers(c *change, cfg *config.Upstream) (err 
 	if next.now == old && (cfg.Discover != nil || old.cfg.SameEndpoints(cfg)) && !c.lives.touchAny(cfg.Name, "") {
 		return nil
 	}
-	fit, _ := um.circles.fit(cfg.Name, next.now.found)
+	fit, _ := um.circles.fit(cfg, next.now.found)
 	wanted := c.lives.set.edit(cfg, specsOf(cfg, fit))
 	if next.update, err = um.newEndpointUpdate(next.now, old, cfg, wanted); old != nil {
 		c.undo = append(c.undo, func() { next.update.abandon(old) })
