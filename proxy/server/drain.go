@@ -75,17 +75,22 @@ func (d *drains) logCut(e *router.Endpoint, n int, cause error) {
 
 var errUnhealthy = errors.New("its endpoint is unhealthy")
 
-// drainDown applies on_unhealthy to the sessions of endpoints that are found to be unhealthy, until ctx ends.
+// drainDown applies on_unhealthy to the sessions of endpoints that are found to be unhealthy, or barred again, until ctx ends.
 func (um *upstreamManager) drainDown(ctx context.Context) {
 	um.down.each(ctx, func(list []*router.Endpoint) {
 		um.mu.Lock()
 		defer um.mu.Unlock()
 		for _, e := range list {
-			if u := um.upstreams[e.Upstream().Name()]; u != nil {
-				fell := um.drainUnhealthy(e, u.cfg)
-				if m := u.members[e.Name()]; m != nil && m.endpoint == e {
-					m.fell = fell
-				}
+			u := um.upstreams[e.Upstream().Name()]
+			if u == nil {
+				continue
+			}
+			m, falls := u.members[e.Name()], e.DownTransitions.Load()
+			if m == nil || m.endpoint != e {
+				m = new(member) // it was removed meanwhile
+			}
+			if k := m.fell; u.cfg.OnUnhealthy != "drain" || k == nil || k.over.Load() || m.falls != falls { // otherwise k also ends the sessions that have begun since
+				m.fell, m.falls = um.drainUnhealthy(e, u.cfg), falls
 			}
 		}
 	})

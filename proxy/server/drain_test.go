@@ -647,3 +647,51 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], on_unhealthy: %s, dra
 	}
 	echoes(t, c, "it goes on")
 }
+
+// TestLastResortsAreReset: a client that gets to an unhealthy endpoint after one good check is reset like the sessions before
+// if the next check finds that the endpoint must not serve.
+func TestLastResortsAreReset(t *testing.T) {
+	t.Parallel()
+
+	role := newRole(t, false)
+	role.well.Store(false)
+	r := startUpstream(t, `endpoints: [{address: %q, name: a}], on_unhealthy: reset, queue: {hold: 1m}, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 100, http: {path: /primary, host: db.test}}`, named(t, "a"), role.port)
+	for range 2 {
+		r.Until("the endpoint is down", func() bool { return r.Endpoint("u", "a").State == "down" })
+		c := client(t, r.At("l"))
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		role.well.Store(true)
+		hears(t, c, "a")
+		role.well.Store(false)
+		isReset(t, c)
+	}
+}
+
+// TestLastResortsDrain: a session that begins as a last resort during the drain of an unhealthy endpoint ends with it. No other
+// drain begins, so a reload can call all of it off.
+func TestLastResortsDrain(t *testing.T) {
+	t.Parallel()
+
+	role := newRole(t, false)
+	r := startUpstream(t, `endpoints: [{address: %q, name: a}], on_unhealthy: drain, drain_timeout: 1h, queue: {hold: 1m}, health_check: {type: http, port: %s, interval: 20ms, fast_interval: 10ms, rise: 1000, fall: 1, http: {path: /primary, host: db.test}}`, named(t, "a"), role.port)
+	times := stopClock(r)
+	conns := many(t, 1, r.At("l"))
+	role.well.Store(false)
+	drain := times.next(time.Hour)
+	for range 5 {
+		r.Until("the endpoint is barred", func() bool { return r.Barred("u", "a") })
+		c := client(t, r.At("l"))
+		r.Until("the client is held", func() bool { return r.Status().Upstreams[0].Pending == 1 })
+		role.well.Store(true)
+		hears(t, c, "a")
+		role.well.Store(false)
+		conns = append(conns, c)
+	}
+	if n := len(times.set); n > 0 {
+		t.Errorf("%d more drains", n)
+	}
+	drain.over()
+	for _, c := range conns {
+		isReset(t, c)
+	}
+}

@@ -36,6 +36,7 @@ type member struct {
 	enforced string                 // the mode that was applied last
 	cut      *cutJob                // cuts its sessions while it is drained; nil: it is not drained
 	fell     *cutJob                // cuts its sessions since it became unhealthy last; nil: they stay, or were reset at once
+	falls    int64                  // its DownTransitions when fell began
 	leave    *cutJob                // cuts its sessions after its removal; nil: they stay
 	until    time.Time              // when its sessions are to have drained after its removal
 }

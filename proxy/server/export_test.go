@@ -228,6 +228,13 @@ func (s *Server) Judged(upstream string) int {
 	return n
 }
 
+// Barred reports whether an endpoint is barred by its checks.
+func (s *Server) Barred(upstream, endpoint string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.upstreams[upstream].members[endpoint].endpoint.State().Barred
+}
+
 // Knows reports whether an upstream knows an endpoint at an address, even if it is not a member.
 func (s *Server) Knows(upstream, address string) bool {
 	s.mu.Lock()

@@ -48,8 +48,7 @@ type CheckConfig struct {
 	// connect is no evidence about the endpoint.
 	Elsewhere bool
 	// Answered says that Probe expects an answer. The answer may be a no: the endpoint must not serve. A failure without
-	// an answer leaves the last answer as it is or, if Strict is set, counts as a no. If Strict is set, a no also stands
-	// until the endpoint is healthy: no transition would end the sessions that begin before.
+	// an answer leaves the last answer as it is or, if Strict is set, counts as a no.
 	Answered, Strict bool
 }
 
@@ -374,9 +373,9 @@ func (ch *Check) observe(cfg *CheckConfig, err error, began int64) {
 // hear records the answer to a probe.
 func (ch *Check) hear(cfg *CheckConfig, err error) {
 	switch {
-	case !cfg.Answered, err == nil && (!cfg.Strict || !ch.verdict.unhealthy):
+	case err == nil || !cfg.Answered:
 		ch.no = false
-	case err != nil && cfg.Strict, errors.Is(err, ErrAnswer):
+	case cfg.Strict || errors.Is(err, ErrAnswer):
 		ch.no = true
 	}
 	if err != nil && errors.Is(err, ErrStandby) {

@@ -24,6 +24,7 @@ type attempt struct {
 	addrs      []loop.Address
 	at         int   // index in addrs of the address that is being tried
 	start      int64 // clock
+	falls      int64 // of the endpoint, at the start
 	end        int64 // clock at which the attempt is given up; 0: never
 	failed     []error
 	lastResort bool // the endpoint's state allows only a last resort

@@ -41,6 +41,7 @@ type Endpoint struct {
 	circuitState    atomic.Uint32 // the last health.State of the breaker
 	bad             atomic.Int32  // number of verdicts against it, see SetHealthy and SetEjected
 	DownTransitions atomic.Int64  // how often it became unhealthy
+	falls           atomic.Int64  // how often fell was called
 	sample          sample
 	answers         health.Answers
 	trials          trials
@@ -178,10 +179,14 @@ func (e *Endpoint) setDown(bad bool) {
 	e.trials.revived.Store(false)
 	if e.bad.Add(1) == 1 {
 		e.DownTransitions.Add(1)
-		if down := e.upstream.down; down != nil {
-			down(e)
-		}
+		e.fell()
 	}
+}
+
+// fell reports that sessions are not to go on at the endpoint. A client on its way to it reports it once more, in Reached.
+func (e *Endpoint) fell() {
+	e.falls.Add(1)
+	e.upstream.fell(e)
 }
 
 // report reports the outcome of a connection to the monitors. from is a source of the sample or [health.UnsampledSource].
@@ -257,8 +262,11 @@ func (e *Endpoint) Unreached(check *health.CheckConfig) {
 // SetBarred implements [health.ProbeObserver].
 func (e *Endpoint) SetBarred(barred bool) {
 	e.Endpoint.SetBarred(barred)
-	if !barred {
+	switch {
+	case !barred:
 		e.upstream.held.next()
+	case e.bad.Load() > 0: // it has got last resorts since it became unhealthy
+		e.fell()
 	}
 }
 

@@ -804,3 +804,40 @@ func (w *world) judge(rt *rapid.T) {
 		rt.FailNow()
 	}
 }
+
+// TestSessionsFall: sessions are not to go on at an endpoint when it becomes unhealthy, and again when a client comes that was
+// on its way then. The same holds when checks bar the endpoint once more: it may have got last resorts meanwhile.
+func TestSessionsFall(t *testing.T) {
+	r := newRig(t, 1, router.SnapshotConfig{}, nil)
+	e, want := r.endpoint(0), int64(0)
+	fell := func(when string, more int64) {
+		t.Helper()
+		if want += more; r.fell.Load() != want {
+			t.Errorf("%s: %d times, want %d", when, r.fell.Load(), want)
+		}
+	}
+	onItsWay := func() *router.Search {
+		s, _ := r.search()
+		r.takes(s, worker.Connect)
+		return s
+	}
+	first, second := onItsWay(), onItsWay()
+	e.SetBarred(true) // a check tells this first
+	e.SetHealthy(false)
+	fell("unhealthy", 1)
+	r.reached(first)
+	fell("a client was on its way", 1)
+	e.SetBarred(false)
+	r.reached(onItsWay())
+	third := onItsWay()
+	fell("last resorts", 0)
+	e.SetBarred(true)
+	fell("barred again", 1)
+	r.reached(third)
+	fell("a last resort was on its way", 1)
+	e.SetBarred(false)
+	e.SetHealthy(true)
+	r.reached(second)
+	r.reached(onItsWay())
+	fell("healthy again", 0)
+}

@@ -258,7 +258,7 @@ func (s *Search) admit(picked *lb.Endpoint, anyway bool, now int64) bool {
 }
 
 func (s *Search) take(e *Endpoint, now int64) {
-	s.endpoint, s.addrs, s.at, s.start = e, e.fixed, 0, now
+	s.endpoint, s.addrs, s.at, s.start, s.falls = e, e.fixed, 0, now, e.falls.Load()
 	s.client.Record.Pick(e.name, now)
 	if d := s.listener.cfg.Connect; d > 0 {
 		s.end = now + int64(d)

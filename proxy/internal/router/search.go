@@ -417,6 +417,9 @@ func (s *Search) Reached(now int64) (*relay.Limits, error) {
 	if late := e.late.Load(); late != nil && e.gone.Load() {
 		(*late)()
 	}
+	if s.falls != e.falls.Load() && e.bad.Load() > 0 { // its sessions were ended without this one
+		e.upstream.fell(e)
+	}
 	if s.unkeyed() {
 		atomic.AddInt64(&e.upstream.counts.Unkeyed, 1)
 	}

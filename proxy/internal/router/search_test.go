@@ -27,6 +27,7 @@ type rig struct {
 	others   atomic.Int64 // clock, as goroutines beside the test read it
 	keeper   *health.Scheduler
 	upstream *router.Upstream
+	fell     atomic.Int64 // how often sessions were not to go on at an endpoint
 	snapshot *router.UpstreamSnapshot
 	listener *router.Listener
 	set      *lb.Set
@@ -39,7 +40,7 @@ func newRig(t testing.TB, endpoints int, cfg router.SnapshotConfig, change func(
 	now := r.others.Load
 	r.keeper = health.NewScheduler(&health.SchedulerConfig{Now: now})
 	t.Cleanup(r.keeper.Close)
-	r.upstream = router.NewUpstream("u", nil)
+	r.upstream = router.NewUpstream("u", func(*router.Endpoint) { r.fell.Add(1) })
 	r.snapshot = router.NewSnapshot(r.upstream, &cfg)
 	for i := range endpoints {
 		addr := sockopt.Address{Network: "tcp", Name: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte((i + 1) >> 8), byte(i + 1)}), 80).String()}

@@ -21,7 +21,7 @@ import (
 type Upstream struct {
 	name string
 	account
-	down                   func(*Endpoint)                  // called when the first verdict against an endpoint is passed; may be nil
+	down                   func(*Endpoint)                  // see NewUpstream
 	queue                  queue                            // clients that wait for room
 	held                   queue                            // clients that no endpoint can serve
 	heldFull               atomic.Int64                     // clock since when held clients that look find endpoints that serve, without room; 0: the last one found none
@@ -53,13 +53,20 @@ type Upstream struct {
 	Refusals, LocalFaults, Unreached, FailedSessions *tally.Reasons
 }
 
-// NewUpstream returns an upstream without endpoints. down is called when an endpoint is
-// found to be unhealthy, on the goroutine that finds it. It must be quick, and may be nil.
+// NewUpstream returns an upstream without endpoints. down is called when sessions are not to go on at an endpoint, on the
+// goroutine that finds it: when it becomes unhealthy, when its checks bar it again, and when a client joins it that was on
+// its way then. It must be quick, and may be nil.
 func NewUpstream(name string, down func(*Endpoint)) *Upstream {
 	return &Upstream{
 		name: name, down: down, endpoints: make(map[string]*Endpoint), Refusals: tally.NewReasons(refusalNames[:]...),
 		LocalFaults: tally.NewReasons(localFaultNames()...), Unreached: tally.NewReasons(unreachedNames[:]...),
 		FailedSessions: tally.NewReasons(health.OutcomeNames[:]...),
+	}
+}
+
+func (u *Upstream) fell(e *Endpoint) {
+	if u.down != nil {
+		u.down(e)
 	}
 }
 
