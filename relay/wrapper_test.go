@@ -351,7 +351,7 @@ func TestJoinLeavesNothingBehind(t *testing.T) {
 		returned.Store(true)
 		done <- ending{res, err}
 	}()
-	must.Do(t, ping(A, B, 1))
+	must.Do(t, ping(A, B, 1), ping(B, A, 2)) // both directions have begun: the cut is not in their way
 	cancel()
 	<-a.(*watched).entered // the cut is at work
 	_ = A.CloseWrite()
