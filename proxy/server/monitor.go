@@ -73,8 +73,9 @@ func (w *watcher) conditions() []monitor.Upstream {
 	for name, u := range w.upstreams {
 		counts := u.router.Counts()
 		list = append(list, monitor.Upstream{
-			Key: u.router, Name: name, Condition: u.condition(), Refused: u.router.Refusals.Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
-			Unserved: u.router.FailedSessions.Total(),
+			Key: u.router, Name: name, Refused: u.router.Refusals.Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
+			Unserved:  u.router.FailedSessions.Total(),
+			Condition: u.condition(), // after the counts: the client with whom an outage begins is one of those that it costs
 		})
 	}
 	clear(list[len(list):cap(list)]) // so that it keeps no removed upstreams
