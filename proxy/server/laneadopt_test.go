@@ -153,6 +153,9 @@ upstreams:
 			t.Errorf("%v: age %d us, want %v to %v", want, s.AgeUs, least, most)
 		}
 	}
+	r.Until("most of its time its endpoint is waited for", func() bool {
+		return len(r.adoptedBy(t, admin.SessionQuery{Verdict: "endpoint", Upstream: "parts"})) == 1
+	})
 	for name, one := range map[string]struct {
 		q    admin.SessionQuery
 		want *net.TCPConn
