@@ -10,7 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/sys"
+	"golang.org/x/sys/unix"
+
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -436,6 +437,12 @@ upstreams: [{name: u, health_check: off, outlier_detection: off, retry: {attempt
 // TestListenerDrainedAtTheEnd: a listener that the process has closed because it ends cannot be drained as well. Its descriptor
 // may be a connection by then, which goes on.
 func TestListenerDrainedAtTheEnd(t *testing.T) {
+	lower := make([]int, 64) // descriptors below the listener's, which others in the process take before they take the listener's
+	for i := range lower {
+		fd, err := syscall.Dup(0)
+		must(t, err)
+		lower[i] = fd
+	}
 	echo := named(t, "a")
 	r := &rig{loadbalancer.Setting{Drain: time.Hour}.Start(t, fmt.Sprintf("listeners: [{name: l, bind: \"127.0.0.1:0\", upstream: u}]\nupstreams: [{name: u, endpoints: [%q]}]", echo))}
 	session, fd := client(t, r.At("l")), r.Descriptor("l")
@@ -444,26 +451,20 @@ func TestListenerDrainedAtTheEnd(t *testing.T) {
 	hears(t, other, "a")
 	raw, err := other.SyscallConn()
 	must(t, err)
+	for _, fd := range lower {
+		syscall.Close(fd)
+	}
 	r.Stop()
-	var taken []int // the connection's descriptors
-	defer func() {
-		for _, again := range taken {
-			syscall.Close(again)
-		}
-	}()
 	r.Until("the descriptor is the connection", func() bool {
 		again, failed := -1, error(nil)
-		for again < fd && failed == nil { // it is the lowest that is free
-			must(t, raw.Control(func(of uintptr) { again, failed = sys.Dup(int(of)) }))
-			taken = append(taken, again)
-		}
+		must(t, raw.Control(func(of uintptr) { again, failed = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, fd) })) // fd, or the next one that is free
 		must(t, failed)
 		if again > fd {
 			syscall.Close(again)
-			taken = taken[:len(taken)-1]
 		}
 		return again == fd
 	})
+	defer syscall.Close(fd)
 	if err := r.DrainListener("l", "test"); !errors.Is(err, rollback.ErrClosed) {
 		t.Errorf("%v, want that the process ends", err)
 	}
