@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -456,13 +454,18 @@ func TestListenerDrainedAtTheEnd(t *testing.T) {
 	}
 	r.Stop()
 	r.Until("the descriptor is the connection", func() bool {
-		again, failed := -1, error(nil)
-		must(t, raw.Control(func(of uintptr) { again, failed = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, fd) })) // fd, or the next one that is free
-		must(t, failed)
-		if again > fd {
-			syscall.Close(again)
+		var again uintptr
+		var failed syscall.Errno
+		must(t, raw.Control(func(of uintptr) {
+			again, _, failed = syscall.Syscall(syscall.SYS_FCNTL, of, syscall.F_DUPFD_CLOEXEC, uintptr(fd))
+		})) // fd, or the next one that is free
+		if failed != 0 {
+			t.Fatal(failed)
 		}
-		return again == fd
+		if again > uintptr(fd) {
+			syscall.Close(int(again))
+		}
+		return again == uintptr(fd)
 	})
 	defer syscall.Close(fd)
 	if err := r.DrainListener("l", "test"); !errors.Is(err, rollback.ErrClosed) {
