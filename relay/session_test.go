@@ -198,9 +198,11 @@ func TestJoinResetDeliversFirst(t *testing.T) {
 			if !errors.Is(err, syscall.ECONNRESET) {
 				t.Fatalf("%v: B read %d bytes and then %v, want ECONNRESET", e, got, err)
 			}
-			// What B's reset threw out of our send queue counts as moved and as lost.
+			// What B's reset threw out of our send queue counts as moved and as lost. Between the count and the reset
+			// the kernel may still send B some bytes, after a probe of its closed window.
+			const late = 64 << 10
 			f := res.AToB
-			if res.Reason != relay.ReasonReset || f.Reason == relay.ReasonEOF || f.Lost == 0 || f.Lost > sent-got || f.Bytes() > sent || got > f.Bytes() {
+			if res.Reason != relay.ReasonReset || f.Reason == relay.ReasonEOF || f.Lost == 0 || f.Lost > sent-got+late || f.Bytes() > sent || got > f.Bytes() {
 				t.Fatalf("%v: sent %d, B got %d, %v %+v", e, sent, got, res.Reason, f)
 			}
 		}

@@ -45,7 +45,12 @@ func AbortOnClose(fd int) error {
 }
 
 // Dup returns a second descriptor of fd's open file by fcntl(2) F_DUPFD_CLOEXEC. The caller owns it.
-func Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+func Dup(fd int) (int, error) { return DupFrom(fd, 0) }
+
+// DupFrom is Dup with the lowest free descriptor that is not below least.
+func DupFrom(fd, least int) (int, error) {
+	return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, least)
+}
 
 // UnixStreamSocket makes a non-blocking unix stream socket by socket(2). The caller owns it.
 func UnixStreamSocket() (int, error) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -454,18 +455,13 @@ func TestListenerDrainedAtTheEnd(t *testing.T) {
 	}
 	r.Stop()
 	r.Until("the descriptor is the connection", func() bool {
-		var again uintptr
-		var failed syscall.Errno
-		must(t, raw.Control(func(of uintptr) {
-			again, _, failed = syscall.Syscall(syscall.SYS_FCNTL, of, syscall.F_DUPFD_CLOEXEC, uintptr(fd))
-		})) // fd, or the next one that is free
-		if failed != 0 {
-			t.Fatal(failed)
+		again, failed := -1, error(nil)
+		must(t, raw.Control(func(of uintptr) { again, failed = sys.DupFrom(int(of), fd) })) // fd, or the next one that is free
+		must(t, failed)
+		if again > fd {
+			syscall.Close(again)
 		}
-		if again > uintptr(fd) {
-			syscall.Close(int(again))
-		}
-		return again == uintptr(fd)
+		return again == fd
 	})
 	defer syscall.Close(fd)
 	if err := r.DrainListener("l", "test"); !errors.Is(err, rollback.ErrClosed) {

@@ -332,10 +332,10 @@ func TestEndpointEndsTLSWhileAway(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, send_proxy: 1, health_check: off, queue: {hold: 1m}, circuit_breaker: off}]`, endpoint), "c.pem", cert)
-	pending := func() bool { return r.Status().Upstreams[0].Pending > 0 }
+	held := func() int64 { return r.Status().Upstreams[0].Held } // clients so far; one that is being connected may still be refused
 	away.Store(true)
 	first := from(t, 1, r.At("l"))
-	r.Until("the client is held", pending)
+	r.Until("the client is held", func() bool { return held() > 0 })
 	away.Store(false)
 	hears(t, first, "served")
 	for i := range byte(8) {
@@ -343,14 +343,14 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, send_p
 	}
 	away.Store(true)
 	for i := range byte(30) {
-		refused := r.Count("refused")
+		refused, before := r.Count("refused"), held()
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, i)}}).Dial("tcp", r.At("l"))
 		if err != nil { // it was refused already
 			continue
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(condition.Patience))
-		if r.Until("the client is held or refused", func() bool { return pending() || r.Count("refused") > refused }); pending() {
+		if r.Until("the client is held or refused", func() bool { return held() > before || r.Count("refused") > refused }); held() > before {
 			away.Store(false)
 			hears(t, c, "served")
 			return
