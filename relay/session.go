@@ -114,7 +114,6 @@ type Session struct {
 	timer    timer // nil without timeouts and after the end
 	heard    bool  // the second side has sent something
 	untold   bool  // an end of file could not be passed on, and no timeout of the caller bounds that
-	looked   look  // the last look
 	acked    progress
 }
 

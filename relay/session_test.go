@@ -405,8 +405,6 @@ func TestLooksWhileItBegins(t *testing.T) {
 				for known := false; !known; { // Idle takes no lock, which would order it behind the beginning
 					_, known = s.Idle()
 				}
-				s.Quiet(quietLeast)
-				s.Look()
 				s.Legs()
 				s.Result()
 			})

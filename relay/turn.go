@@ -98,54 +98,6 @@ func (s *Driven) moved(d *direction, first bool, open waiting) {
 	s.pass(w, now)
 }
 
-// A look is what a session had moved when it was looked at.
-type look struct {
-	toB, toA int64 // bytes
-	asked    int64 // clock time of the open question; 0: there was none
-}
-
-// Look is [Driven.Look] for a session on goroutines. It only compares byte counts: if both sides have sent
-// something since the previous look, the second side counts as the last. It may be called at any time by any
-// goroutine.
-func (s *Session) Look() Turn {
-	if s.started.Load() == 0 || s.finished.Load() != 0 {
-		return Turn{}
-	}
-	now := s.r.clock.now()
-	toB, toA := s.ab.spliced.Load()+s.ab.copied.Load(), s.ba.spliced.Load()+s.ba.copied.Load()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.looked
-	saidA, saidB := toB != before.toB, toA != before.toA
-	t := Turn{
-		Quiet: time.Duration(now - s.active.Load()), Spoke: before.toA != 0,
-		Ended: Reason(s.ab.reason.Load()) != ReasonNone,
-	}
-	if t.Answered = saidB && (before.asked != 0 || saidA); t.Answered && before.asked != 0 {
-		t.Waited = time.Duration(now - before.asked)
-	}
-	s.looked = look{toB: toB, toA: toA}
-	switch {
-	case Reason(s.ba.reason.Load()) != ReasonNone || s.ab.resting() || s.ba.resting():
-	case toB == 0 && toA == 0:
-		t.Asked = time.Duration(now - s.started.Load())
-	case saidB, !saidA && before.asked == 0:
-		if toA != 0 {
-			t.Last = SideB
-		}
-	default:
-		t.Last = SideA
-		if s.looked.asked = before.asked; before.asked == 0 {
-			s.looked.asked = now
-			if s.hasQuietTimeout() { // otherwise the time of moves is not recorded
-				s.looked.asked = max(now-int64(t.Quiet), 1)
-			}
-		}
-		t.Asked = time.Duration(now - s.looked.asked)
-	}
-	return t
-}
-
 // Quiet reports whether a session that ends now would lose no byte, as far as this machine knows: it holds
 // none, none waits to be read, everything sent has been acknowledged, and the first side was not the last to
 // send. A question may still not be answered in full: the second side may have sent something else (tickets of
@@ -191,22 +143,6 @@ func (y *layered) unwritten() int {
 		return 0
 	}
 	return len(y.out) - y.sent
-}
-
-// Quiet is [Driven.Quiet] for a session on goroutines that has moved no byte for at least least. That is
-// known only with [Config.LegsAfter]; without it Quiet is false. It may be called at any time by any goroutine.
-func (s *Session) Quiet(least time.Duration) bool {
-	s.cutting.Lock()
-	defer s.cutting.Unlock()
-	switch {
-	case s.settled, s.started.Load() == 0, s.waits == nil:
-		return false
-	case s.r.clock.now()-s.active.Load() < int64(least), s.ab.resting(), s.ba.resting():
-		return false
-	case !s.spoke.Load() && s.ab.spoken(): // an open question
-		return false
-	}
-	return quiet(s.a.transport()) && quiet(s.b.transport())
 }
 
 // losesNothing is [Driven.losesNothing] for a session when both directions have stopped and no side has ended.

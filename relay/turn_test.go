@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -39,7 +40,7 @@ func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 	near := func(got, want time.Duration) bool {
 		return (got != 0) == (want != 0) && max(got-want, want-got) <= tick
 	}
-	got := g.session.(interface{ Look() relay.Turn }).Look()
+	got := g.session.(*loopSession).Look()
 	if got.Last != want.Last || got.Ended != want.Ended || got.Quiet != want.Quiet || got.Spoke != want.Spoke || got.Answered != want.Answered ||
 		!near(got.Asked, want.Asked) || !near(got.Waited, want.Waited) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -48,38 +49,38 @@ func expectTurn(t *testing.T, g *rig, want relay.Turn) {
 
 // TestTurn: whose turn it is, and since when, from look to look.
 func TestTurn(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		const s = time.Second
-		r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
-		g := d.newRig(t, r, tcp, tcp)
-		begun(c, g)
-		c.advance(s)
-		began := g.session.Result().Duration
-		expectTurn(t, g, relay.Turn{Quiet: began, Asked: began})
-		g.ask()
-		c.advance(2 * s)
-		expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
-		c.advance(s)
-		expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 3 * s, Asked: 3 * s})
-		g.ask() // it goes on, and is not answered for that
-		expectTurn(t, g, relay.Turn{Last: relay.SideA, Asked: 3 * s})
-		c.advance(s)
-		g.answer()
-		c.advance(s)
-		expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: s, Answered: true, Waited: 5 * s})
-		c.advance(s)
-		expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: 2 * s, Spoke: true})
-		g.answer() // to nothing: it streams
-		expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true})
-		g.ask()
-		c.advance(s)
-		g.answer()
-		expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true, Answered: true})
-	})
+	t.Parallel()
+
+	d := ofLoop()
+	const s = time.Second
+	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
+	g := d.newRig(t, r, tcp, tcp)
+	begun(c, g)
+	c.advance(s)
+	began := g.session.Result().Duration
+	expectTurn(t, g, relay.Turn{Quiet: began, Asked: began})
+	g.ask()
+	c.advance(2 * s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
+	c.advance(s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 3 * s, Asked: 3 * s})
+	g.ask() // it goes on, and is not answered for that
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Asked: 3 * s})
+	c.advance(s)
+	g.answer()
+	c.advance(s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: s, Answered: true, Waited: 5 * s})
+	c.advance(s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Quiet: 2 * s, Spoke: true})
+	g.answer() // to nothing: it streams
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true})
+	g.ask()
+	c.advance(s)
+	g.answer()
+	expectTurn(t, g, relay.Turn{Last: relay.SideB, Spoke: true, Answered: true})
 }
 
 // TestTurnAgain: a question that follows an answer, both since the look before, is a new one.
-// By what has moved alone that cannot be told from an answer.
 func TestTurnAgain(t *testing.T) {
 	t.Parallel()
 
@@ -99,26 +100,27 @@ func TestTurnAgain(t *testing.T) {
 
 // TestTurnEnds: a second side that has ended is not asked any more; a first side that has asked and then ends still waits for an answer.
 func TestTurnEnds(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		const s = time.Second
-		r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
-		g := d.newRig(t, r, tcp, tcp)
-		g.ask()
-		c.advance(s)
-		must.Do(t, g.B.CloseWrite())
-		g.until("the end is noted", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
-		expectTurn(t, g, relay.Turn{Quiet: s})
+	t.Parallel()
 
-		r, c = d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
-		g = d.newRig(t, r, tcp, tcp)
-		g.ask()
-		c.advance(2 * s)
-		expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
-		must.Do(t, g.A.CloseWrite())
-		g.until("the end is noted", func(relay.Result) bool { return g.session.HalfOpen() })
-		c.advance(s)
-		expectTurn(t, g, relay.Turn{Last: relay.SideA, Ended: true, Quiet: s, Asked: 3 * s})
-	})
+	d := ofLoop()
+	const s = time.Second
+	r, c := d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour})
+	g := d.newRig(t, r, tcp, tcp)
+	g.ask()
+	c.advance(s)
+	must.Do(t, g.B.CloseWrite())
+	g.until("the end is noted", func(res relay.Result) bool { return res.BToA.Reason == relay.ReasonEOF })
+	expectTurn(t, g, relay.Turn{Quiet: s})
+
+	r, c = d.clockedRelay(t, relay.Config{IdleTimeout: time.Hour, HalfCloseTimeout: time.Hour})
+	g = d.newRig(t, r, tcp, tcp)
+	g.ask()
+	c.advance(2 * s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Quiet: 2 * s, Asked: 2 * s})
+	must.Do(t, g.A.CloseWrite())
+	g.until("the end is noted", func(relay.Result) bool { return g.session.HalfOpen() })
+	c.advance(s)
+	expectTurn(t, g, relay.Turn{Last: relay.SideA, Ended: true, Quiet: s, Asked: 3 * s})
 }
 
 // TestFirstByteTold: the second side's first byte, and no other, is told, with the time since
@@ -171,50 +173,38 @@ func TestFirstByteTold(t *testing.T) {
 	})
 }
 
-// quietLeast is how long no byte has moved in a session on goroutines that is quiet.
-const quietLeast = time.Second
-
-// quiet returns Quiet of the session of either driver.
 func (g *rig) quiet() (is bool) {
-	if s, ok := g.session.(*loopSession); ok {
-		s.on.do(func() { is = s.driven.Quiet() })
-		return is
-	}
-	return g.session.(*relay.Session).Quiet(quietLeast)
+	l := g.session.(*loopSession)
+	l.on.do(func() { is = l.driven.Quiet() })
+	return is
 }
 
 // TestQuiet: a session is quiet when no byte is on its way, and no question is open.
 func TestQuiet(t *testing.T) {
-	both(t, func(t *testing.T, d *driving) {
-		for name, of := range map[string]network{"tcp": tcp, "unix": unixStream} {
-			t.Run(name, func(t *testing.T) { testQuiet(t, d, of) })
-		}
-	})
+	t.Parallel()
+
+	d := ofLoop()
+	for name, of := range map[string]network{"tcp": tcp, "unix": unixStream} {
+		t.Run(name, func(t *testing.T) { testQuiet(t, d, of) })
+	}
 }
 
 func testQuiet(t *testing.T, d *driving, of network) {
-	r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineCopy, LegsAfter: time.Hour})
+	r, c := d.clockedRelay(t, relay.Config{Engine: relay.EngineCopy})
 	g := d.newRig(t, r, of, of)
 	begun(c, g)
 	expect := func(want bool, when string) {
 		t.Helper()
-		for begin := time.Now(); g.quiet() != want; time.Sleep(time.Millisecond) {
-			c.advance(2 * quietLeast) // also past the move that is noted last
-			if time.Since(begin) > condition.Patience {
-				t.Fatalf("%s: quiet is %v", when, !want)
-			}
-		}
+		condition.Await(t, fmt.Sprintf("%s: quiet is %v", when, want), func() bool { return g.quiet() == want })
 	}
 	expect(true, "nothing was sent")
 	g.ask()
-	c.advance(2 * quietLeast)
 	if g.quiet() {
 		t.Error("a session with an open question is quiet")
 	}
 	for range 70 { // however long the question is
 		g.ask()
 	}
-	c.advance(2 * quietLeast)
 	if g.quiet() {
 		t.Error("a session with a long question is quiet")
 	}
@@ -223,7 +213,6 @@ func testQuiet(t *testing.T, d *driving, of network) {
 
 	// A client that does not read leaves bytes on their way, whoever holds them.
 	sent := fillUp(t, g.B)
-	c.advance(2 * quietLeast)
 	if g.quiet() {
 		t.Error("a session with bytes on their way is quiet")
 	}
