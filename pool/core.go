@@ -24,7 +24,7 @@ type core[T any] struct {
 	depot  depot[T]
 	gate   *gate[T] // nil without MaxOpen
 	closed atomic.Bool
-	timer  ticker
+	timer  *ticker // nil without an idle time
 	ledger ledger[T]
 	counts
 }

@@ -49,6 +49,18 @@ func TestIdleTime(t *testing.T) {
 	})
 }
 
+// TestAfterABubble: a pool that was made in a bubble of testing/synctest can be closed after the bubble's end.
+func TestAfterABubble(t *testing.T) {
+	t.Parallel()
+
+	var p *pool.Pool[int]
+	synctest.Test(t, func(t *testing.T) {
+		p = must.Get(pool.New(pool.Config[int]{New: func(context.Context) (int, error) { return 1, nil }, IdleTime: time.Minute}))(t)
+		p.Put(must.Get(p.Get(t.Context()))(t))
+	})
+	must.Do(t, p.Close())
+}
+
 // TestForgottenPool: of a pool that becomes garbage the items are closed, and neither then nor after Close does its timer keep
 // anything alive.
 func TestForgottenPool(t *testing.T) {

@@ -109,12 +109,12 @@ func (c *core[T]) forget(batches [][]T) {
 	}
 }
 
-// A ticker ends the intervals of a pool. Its timer is set again at the start of each sweep, so an interval does
-// not wait for Config.Close, and a goroutine exists only during a sweep.
+// A ticker ends the intervals of a pool. Its timer is set again at the start of each sweep, because Config.Close may
+// take long: sweeps may overlap. A goroutine exists only during a sweep.
 type ticker struct {
-	mu      sync.Mutex
-	timer   *time.Timer // nil if there is none
-	stopped bool
+	mu    sync.Mutex
+	timer *time.Timer
+	sweep func() int // nil once the pool is closed
 }
 
 // startTimer starts the intervals if there is an idle time. The timer refers to the core, not to the Pool.
@@ -123,28 +123,30 @@ func (c *core[T]) startTimer() {
 	if d <= 0 {
 		return
 	}
-	c.timer.mu.Lock()
-	defer c.timer.mu.Unlock()
-	c.timer.timer = time.AfterFunc(d, func() {
-		// Set the timer first, because Close may take long: sweeps may overlap.
-		c.timer.again(d)
-		c.sweep()
+	t := &ticker{sweep: c.sweep}
+	c.timer = t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.timer = time.AfterFunc(d, func() {
+		t.mu.Lock()
+		sweep := t.sweep
+		if sweep != nil {
+			t.timer.Reset(d)
+		}
+		t.mu.Unlock()
+		if sweep != nil {
+			sweep()
+		}
 	})
 }
 
-func (t *ticker) again(d time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.stopped {
-		t.timer.Reset(d)
-	}
-}
-
+// stop ends the intervals. The timer runs out by itself, and holds no more than the ticker meanwhile: a timer that was
+// made in a bubble of testing/synctest may not be stopped from outside of it, where the pool may be closed.
 func (t *ticker) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.timer != nil && !t.stopped {
-		t.timer.Stop()
+	if t == nil {
+		return
 	}
-	t.stopped = true
+	t.mu.Lock()
+	t.sweep = nil
+	t.mu.Unlock()
 }
