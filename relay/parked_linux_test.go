@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/must"
 	"github.com/penstock/penstock/relay"
@@ -41,6 +42,7 @@ type parking struct {
 	parked  relay.Parked
 	carrier *steward
 	A, B    halfConn
+	near    [2]int // their peers' descriptors, after back
 	folds   bool
 	log     []string
 	over    chan struct{}
@@ -194,7 +196,16 @@ func (p *parking) back(ended [2]bool, last relay.Side) {
 		}
 	})
 	p.A, p.B = A, B
+	p.near = [2]int{int(a.FD), int(b.FD)}
 	p.on.turn()
+}
+
+// acknowledged waits until the peers have acknowledged everything: what they have not would be lost with a cut.
+func (p *parking) acknowledged() {
+	p.Helper()
+	p.until("everything is acknowledged", func() bool {
+		return must.Get(sys.SIOCOUTQ(p.near[0]))(p) == 0 && must.Get(sys.SIOCOUTQ(p.near[1]))(p) == 0
+	})
 }
 
 // until waits until holds returns true on the loop.
@@ -286,6 +297,7 @@ func TestParked(t *testing.T) {
 			p.rest(second)
 			p.back([2]bool{}, relay.SideA)
 			p.talk(3, 0)
+			p.acknowledged()
 			p.on.do(func() { p.driven.Cut(io.ErrNoProgress) })
 		}},
 	} {
