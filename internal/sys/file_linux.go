@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -169,6 +170,39 @@ func Fstatat(dir int, name string) (File, error) {
 
 func fileOf(st *unix.Stat_t) File {
 	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid, Links: uint64(st.Nlink), Size: st.Size}
+}
+
+// Attributes returns the extended attributes of an open file (xattr(7)) with the names that choose returns true for; none if the file
+// system has none.
+func Attributes(fd int, choose func(name string) bool) (map[string][]byte, error) {
+	list, value := make([]byte, 1<<16), make([]byte, 1<<16) // XATTR_LIST_MAX and XATTR_SIZE_MAX
+	n, err := unix.Flistxattr(fd, list)
+	if err != nil {
+		if err == unix.EOPNOTSUPP {
+			err = nil
+		}
+		return nil, os.NewSyscallError("flistxattr", err)
+	}
+	all := map[string][]byte{}
+	for name := range strings.SplitSeq(string(list[:n]), "\x00") {
+		if name == "" || !choose(name) {
+			continue
+		}
+		n, err := unix.Fgetxattr(fd, name, value)
+		if err != nil {
+			return nil, os.NewSyscallError("fgetxattr "+name, err)
+		}
+		all[name] = bytes.Clone(value[:n])
+	}
+	return all, nil
+}
+
+// SetAttribute gives an open file an extended attribute, or takes it away if the value is nil.
+func SetAttribute(fd int, name string, value []byte) error {
+	if value == nil {
+		return os.NewSyscallError("fremovexattr "+name, unix.Fremovexattr(fd, name))
+	}
+	return os.NewSyscallError("fsetxattr "+name, unix.Fsetxattr(fd, name, value, 0))
 }
 
 // Unlinkat removes a name that is no directory from a directory by unlinkat(2).

@@ -447,10 +447,15 @@ func (l *fileLock) writeEdited(ctx context.Context, client *admin.Client, path s
 	return nil
 }
 
-// replace replaces the contents of a file atomically if they are as before, and keeps its mode and owner. When it returns
-// nil the contents are on the disk.
+// replace replaces the contents of a file atomically if they are as before, and keeps its mode, owner and
+// attributes. When it returns nil the contents are on the disk.
 func (l *fileLock) replace(path string, before, contents []byte) error {
-	info, err := os.Stat(path)
+	was, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer was.Close()
+	info, err := was.Stat()
 	if err != nil {
 		return err
 	}
@@ -459,7 +464,8 @@ func (l *fileLock) replace(path string, before, contents []byte) error {
 		return err
 	}
 	err = p.Edit(before, contents, func(f *os.File) error {
-		return errors.Join(l.hold(f), keepOwner(f, info), f.Chmod(info.Mode().Perm()))
+		// The mode comes last: before the ACL it would let in the group.
+		return errors.Join(l.hold(f), cmp.Or(keepOwner(f, info), keepAttributes(f, was), f.Chmod(info.Mode().Perm())))
 	})
 	return errors.Join(err, p.Close())
 }
@@ -487,6 +493,38 @@ func keepOwner(f *os.File, of fs.FileInfo) error {
 		return nil
 	}
 	return fmt.Errorf("the file belongs to uid %d and gid %d, and has mode %04o; uid %d may not make such a file: run this command as root or with that user and group, or chown the file", was.Uid, was.Gid, mode, is.Uid)
+}
+
+// keepAttributes gives a file the ACL, the labels and the user's attributes of another file.
+func keepAttributes(f, of *os.File) error {
+	const acl = "system.posix_acl_access" // acl(5)
+	kept := func(name string) bool {
+		switch name {
+		case "security.ima", "security.evm": // they are about the contents
+			return false
+		}
+		return name == acl || strings.HasPrefix(name, "security.") || strings.HasPrefix(name, "user.")
+	}
+	was, err := sys.Attributes(int(of.Fd()), kept)
+	if err != nil {
+		return err
+	}
+	is, err := sys.Attributes(int(f.Fd()), kept)
+	if err != nil {
+		return err
+	}
+	if _, inherited := is[acl]; inherited && was[acl] == nil {
+		err = sys.SetAttribute(int(f.Fd()), acl, nil)
+	}
+	for name, value := range was {
+		if now, has := is[name]; err == nil && (!has || !bytes.Equal(now, value)) {
+			err = sys.SetAttribute(int(f.Fd()), name, value)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("the file that replaces it cannot have the same attributes: %w: edit the file by hand, and reload", err)
+	}
+	return nil
 }
 
 // editOf returns the edit of the file that makes a change. An endpoint that was added by hand is not in the file yet:

@@ -2,17 +2,21 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/privilege"
 	"github.com/penstock/penstock/internal/testutil/sockets"
@@ -453,6 +457,56 @@ func TestLockedFile(t *testing.T) {
 	again, err := lockFile(t.Context(), path, 0)
 	must(t, err)
 	again.release()
+}
+
+// TestReplaceKeepsAttributes: the file that replaces another has its ACL, its labels and its other attributes, or none.
+func TestReplaceKeepsAttributes(t *testing.T) {
+	t.Parallel()
+
+	entry := func(tag, rights uint16, id uint32) []byte { // acl(5), as in linux/posix_acl_xattr.h
+		return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(nil, tag), rights), id)
+	}
+	const nobody = 1<<32 - 1
+	acl := slices.Concat([]byte{2, 0, 0, 0}, entry(1, 6, nobody), entry(2, 4, 5001), entry(4, 0, nobody), entry(16, 4, nobody), entry(32, 0, nobody))
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	must(t, os.WriteFile(path, nil, 0o600))
+	if err := syscall.Setxattr(path, "system.posix_acl_access", acl, 0); errors.Is(err, syscall.ENOTSUP) {
+		t.Skip("the file system has no ACLs")
+	}
+	want := map[string][]byte{"system.posix_acl_access": acl, "user.test": []byte("1"), "user.empty": {}}
+	if os.Geteuid() == 0 {
+		want["security.test"] = []byte("label")
+	}
+	for name, value := range want {
+		if err := syscall.Setxattr(path, name, value, 0); name == "security.test" && errors.Is(err, syscall.EPERM) {
+			delete(want, name)
+		} else {
+			must(t, err)
+		}
+	}
+	l, err := lockFile(t.Context(), path, 0)
+	must(t, err)
+	defer l.release()
+	has := func(mode os.FileMode) {
+		t.Helper()
+		f, err := os.Open(path)
+		must(t, err)
+		defer f.Close()
+		info, err := f.Stat()
+		must(t, err)
+		got, err := sys.Attributes(int(f.Fd()), func(name string) bool { _, wanted := want[name]; return wanted || name == "system.posix_acl_access" })
+		if err != nil || !maps.EqualFunc(got, want, bytes.Equal) || info.Mode() != mode {
+			t.Errorf("it has %q and mode %v, want %q and %v (%v)", got, info.Mode(), want, mode, err)
+		}
+	}
+	must(t, l.replace(path, nil, []byte("b")))
+	has(0o640)
+	// What the directory gives to new files is not for this one.
+	must(t, errors.Join(syscall.Setxattr(dir, "system.posix_acl_default", acl, 0), syscall.Removexattr(path, "system.posix_acl_access"), os.Chmod(path, 0o640)))
+	delete(want, "system.posix_acl_access")
+	must(t, l.replace(path, []byte("b"), []byte("c")))
+	has(0o640)
 }
 
 // TestGroupOfAnother: a user who may not give a file its group is told so, unless the group has no rights of its own.
