@@ -77,7 +77,7 @@ func forwardAll(stop context.Context, l net.Listener, target string) error {
 		})
 	}
 	patience := time.AfterFunc(30*time.Second, func() { r.Close() }) // resets the sessions that are left
-	// Not r.Shutdown, which refuses clients that are still being connected.
+	// Not r.Shutdown: it refuses clients whose target is still being dialled.
 	sessions.Wait()
 	if !patience.Stop() {
 		return errors.New("not all sessions ended in time")
