@@ -135,9 +135,9 @@ func newPool[T any](cfg Config[T], shared bool) (*Pool[T], error) {
 	return p, nil
 }
 
-// Get returns an idle item, or makes one if none is available. Processors take surplus items from each other. They
-// may leave the last few to the processor that works with them, if making an item costs less than taking one. Get
-// fails with the wrapped error of New, or with ErrClosed after Close.
+// Get returns an idle item, or makes one if none is available. Processors take surplus items from each other. If
+// making an item costs less, Get may make one while another processor still has a few idle. Get fails with the
+// wrapped error of New, or with ErrClosed after Close.
 //
 // While MaxOpen items are out, Get waits until it is this caller's turn, the pool is closed, or ctx ends; then
 // the error wraps the cause of ctx. New gets the same ctx. An item that is available at once is returned even

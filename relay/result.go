@@ -71,8 +71,8 @@ type Flow struct {
 	// by end of file, these are the bytes that the session held and those in the source's receive queue. If
 	// the destination is reset or does not answer, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost
 	// too, although they were already counted as moved; it may have taken the last of them. If the destination
-	// itself resets the connection, bytes that were never sent count, and unacknowledged ones only if it had
-	// ended its side before. A direction that rewrites loses at most as many bytes as it has read.
+	// itself resets the connection, bytes that were never sent are lost; unacknowledged ones only if it had
+	// half-closed before. A direction that rewrites loses at most as many bytes as it has read.
 	Lost int64
 	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
 	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut. With

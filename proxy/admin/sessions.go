@@ -36,7 +36,7 @@ type Session struct {
 	// endpoint-ended or ending.
 	State string `json:"state"`
 	Loop  int    `json:"loop"`   // index of the event loop; -1 for a goroutine
-	AgeUs int64  `json:"age_us"` // microseconds since the client was accepted
+	AgeUs int64  `json:"age_us"` // microseconds since the client was joined, or else accepted
 	// IdleUs is the time since the last byte or change of state. Left out if unknown.
 	IdleUs *int64 `json:"idle_us,omitempty"`
 	Bytes  Bytes  `json:"bytes"`
