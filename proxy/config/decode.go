@@ -482,7 +482,7 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 // keys, the group or the user decides.
 var ofHAProxy = map[string]string{
 	"maxconn": "connections", "maxqueue": "size", "frontend": "listeners", "backend": "upstreams upstream", "server": "endpoints idle", "default_backend": "upstream", "use_backend": "routes upstream", "src": "source allow deny", "uri": "path", "ssl": "tls", "crt": "certificates",
-	"acl": "routes deny allow", "option": "health_check", "httpchk": "health_check", "redis_check": "health_check", "pgsql_check": "health_check", "tcp_check": "health_check", "on_marked_down": "on_unhealthy", "send_proxy_v2": "send_proxy", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
+	"acl": "routes deny allow", "option": "health_check", "httpchk": "health_check", "redis_check": "health_check", "pgsql_check": "health_check", "tcp_check": "health_check", "on_marked_down": "on_unhealthy", "send_proxy_v2": "send_proxy", "timeout": "timeouts", "client": "idle", "tunnel": "idle", "client_fin": "half_close", "inspect_delay": "preread_silence preread", "reject": "deny", "retries": "attempts", "check": "health_check", "inter": "interval", "fastinter": "fast_interval", "stats": "admin", "log": "session_log",
 	"log_format": "template", "nbthread": "count", "stick": "balance", "source": "source_address", "rate_limit": "per_second", "server_template": "discover",
 	"listen": "listeners bind", "proxy_pass": "upstream", // as nginx has it
 }

@@ -97,6 +97,8 @@ func TestProblems(t *testing.T) {
 		{listener("maxconn: 5"), []string{`1:48: unknown key "maxconn" | write limits: {connections: …}`}},
 		{listener("reject: [10.0.0.0/8]"), []string{`1:48: unknown key "reject" | did you mean "deny"?`}},
 		{listener("timeouts: {client: 5s}"), []string{`1:59: unknown key "client" | did you mean "idle"?`}},
+		{listener("inspect-delay: 5s"), []string{`1:48: unknown key "inspect-delay" | did you mean "preread_silence"?`}},
+		{listener("timeouts: {inspect-delay: 5s}"), []string{`1:59: unknown key "inspect-delay" | did you mean "preread"?`}},
 		{listener("timeouts: {server: 5s}"), []string{`1:59: unknown key "server" | did you mean "idle"?`}},
 		{listener("timeouts: {preread_silence: 5s}"), []string{`1:59: unknown key "preread_silence" | it is a key of listeners`}},
 		{listener("slow_start: 5s"), []string{`1:48: unknown key "slow_start" | it is a key of upstreams`}},
