@@ -196,7 +196,7 @@ upstreams:
     health_check: {type: http, interval: 30ms, fast_interval: 10ms, rise: 1, fall: 2, standby: '"state": "running"'}`, role(&a), role(&b)))
 	r.Until("a standby", func() bool { return r.Endpoint("u", "b").State == admin.Standby })
 	e := r.Endpoint("u", "b")
-	if why := e.Unusable(); !strings.HasPrefix(why, "standby: its check got the answer of a standby (status 503)") {
+	if why := e.Unusable(); !strings.HasPrefix(why, "standby: its check got the standby answer (status 503)") {
 		t.Errorf("the standby gets no clients for %q", why)
 	}
 	b.Store(stopped)

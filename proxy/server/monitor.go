@@ -141,8 +141,8 @@ func (w *watcher) whyUnusable(key any) string {
 const (
 	refusedLine   = "clients refused"
 	heldLine      = "clients were held, because no endpoint could serve them"
-	resortLine    = "connections made as a last resort"
-	answeredLine  = "answers to connections made as a last resort" // an attribute of resortLine
+	resortLine    = "clients were sent to endpoints as a last resort"
+	answeredLine  = "clients sent to endpoints as a last resort were served" // an attribute of resortLine
 	missedLine    = "attempts to connect to endpoints have failed"
 	failedLine    = "sessions ended without a byte from the endpoint"
 	localLine     = "connections to endpoints failed because this machine lacks a resource"

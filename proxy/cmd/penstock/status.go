@@ -474,7 +474,7 @@ func (t *statusText) upstream(u *admin.Upstream) {
 	if refused != "" {
 		refused = ", refused" + refused
 	}
-	held := when(u.Held > 0, fmt.Sprintf(", held at first %d", u.Held))
+	held := when(u.Held > 0, fmt.Sprintf(", waited %d", u.Held))
 	state := u.Balance
 	state += when(u.Breaker != "" && u.Breaker != "closed", ", breaker "+u.Breaker)
 	t.row("upstream", u.Name, state, fmt.Sprintf("%s, waiting %d%s%s, %s", active(max(u.Active, u.Connections), u.Most), u.Pending, held, refused, traffic(u.Bytes)))

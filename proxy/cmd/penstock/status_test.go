@@ -139,7 +139,7 @@ listener        web    paused (connections)  active 3 of 4, accepted 0, refused 
       sessions reset because their bytes could not be rewritten (trap 1)
       sessions that went on unchanged because a module had failed (timeout 2)
 listener        gone   draining              active 0, accepted 0, refused 0, in 0 B, out 0 B
-upstream        shop   first, breaker open   active 0, waiting 0, held at first 3, in 1.20 MB, out 3.40 GB
+upstream        shop   first, breaker open   active 0, waiting 0, waited 3, in 1.20 MB, out 3.40 GB
       breaker open until 10:01:00 (in 1m0s): 9 of 9 connections failed
       congestion control: bbr; for 3 connections the kernel refused it
       not ejected because of max_ejected: 12 failures

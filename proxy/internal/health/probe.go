@@ -252,7 +252,7 @@ func (p *Probe) other(got []byte, err error) error {
 	return answer{err}
 }
 
-var errStandby error = standby{answer{errors.New("its check got the answer of a standby")}}
+var errStandby error = standby{answer{errors.New("its check got the standby answer")}}
 
 func (p *Probe) isStandby(got []byte) bool {
 	return p.cfg.Standby != "" && strings.Contains(string(got), p.cfg.Standby)
