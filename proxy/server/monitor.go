@@ -70,17 +70,22 @@ func (w *watcher) observe(now int64, last bool) {
 
 func (w *watcher) conditions() []monitor.Upstream {
 	list := w.seen[:0]
-	for name, u := range w.upstreams {
-		counts := u.router.Counts()
-		list = append(list, monitor.Upstream{
-			Key: u.router, Name: name, Refused: u.router.Refusals.Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
-			Unserved:  u.router.FailedSessions.Total(),
-			Condition: u.condition(), // after the counts: the client with whom an outage begins is one of those that it costs
-		})
+	for _, u := range w.upstreams {
+		list = append(list, u.seen())
 	}
 	clear(list[len(list):cap(list)]) // so that it keeps no removed upstreams
 	w.seen = list
 	return list
+}
+
+// seen returns the present state of the upstream.
+func (u *upstream) seen() monitor.Upstream {
+	counts := u.router.Counts()
+	return monitor.Upstream{
+		Key: u.router, Name: u.cfg.Name, Refused: u.router.Refusals.Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
+		Unserved:  u.router.FailedSessions.Total(),
+		Condition: u.condition(), // after the counts: the client with whom an outage begins is one of those that it costs
+	}
 }
 
 // condition says whether the upstream can take clients: an endpoint is usable, and clients are

@@ -620,16 +620,16 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 		maps.DeleteFunc(by, func(_ string, n int64) bool { return n == 0 })
 		st.LastMinute.RefusedBy = by
 	}
-	condition := u.condition()
-	if condition == monitor.Usable {
+	seen := u.seen()
+	if seen.Condition == monitor.Usable {
 		return
 	}
-	o, known := r.watcher.outages.Of(u.router)
-	if !known || o.Condition < condition { // no look has seen this condition yet
+	o, known := r.watcher.outages.Of(&seen)
+	if !known || o.Condition < seen.Condition { // no look has seen this condition yet
 		o = monitor.Outage{Since: now}
 	}
 	st.Outage = &admin.UpstreamOutage{
-		Since: r.wall(o.Since), Full: condition == monitor.Full, Served: u.snapshot.Respond != nil || u.router.ServedSince(now-int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
+		Since: r.wall(o.Since), Full: seen.Condition == monitor.Full, Served: u.snapshot.Respond != nil || u.router.ServedSince(now-int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
 	}
 }
 

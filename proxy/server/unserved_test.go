@@ -4,9 +4,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -53,6 +55,9 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 			r.Logs("level=WARN", `msg="an upstream has no usable endpoint"`, "upstream=u", "a: connect failed: connection refused")
 			for range 9 {
 				refused(t, r.At("l"))
+			}
+			if u := r.Status().Upstreams[0]; u.Outage == nil || u.Outage.Refused < sumOf(slices.Collect(maps.Values(u.Reasons))) {
+				t.Errorf("the outage has cost %+v, refused are %v", u.Outage, u.Reasons)
 			}
 			serverAt(t, port, "back")
 			r.Until("a client is served, or the check has connected", func() bool {

@@ -133,14 +133,14 @@ func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) st
 	o.logEnded(ended)
 }
 
-// Of returns the present outage of an upstream, even before it is logged. If the upstream was usable for a short
-// time, the outage counts from when that time ended.
-func (o *Outages) Of(key any) (Outage, bool) {
-	c := o.known[key]
+// Of returns the present outage of an upstream, even before it is logged, with its cost until now. If the upstream was
+// usable for a short time, the outage counts from when that time ended.
+func (o *Outages) Of(now *Upstream) (Outage, bool) {
+	c := o.known[now.Key]
 	if c == nil || c.kind == Usable || c.back != 0 {
 		return Outage{}, false
 	}
-	cost := c.counts().since(c.fresh)
+	cost := now.counts().since(c.fresh)
 	return Outage{c.again, c.kind, cost.refused, cost.held, cost.fallbacks, cost.unserved}, true
 }
 
