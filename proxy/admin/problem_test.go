@@ -266,9 +266,11 @@ func TestProblems(t *testing.T) {
 					{Name: "b", State: Up, Weight: 1, Breaker: "half-open", BreakerWhy: "it was open for 1m", LastFailure: &Failure{Cause: "timed out"}},
 					{Name: "e", State: Ejected, Weight: 1, Why: "5 failures, the last: timed out", LastFailure: &Failure{Cause: "timed out"}},
 					{Name: "d", State: Draining, LastFailure: &Failure{Cause: "timed out"}},
+					{Name: "s", State: Standby, Weight: 1, Why: "standby answer", Since: now.Add(-time.Hour), LastFailure: &Failure{Cause: "timed out", Time: now}},
+					{Name: "n", State: Down, Weight: 1, Why: "status 503", Since: now, LastFailure: &Failure{Cause: "timed out", Time: now.Add(-time.Second)}},
 				}
 			}),
-			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e is ejected: 5 failures, the last: timed out; d is drained. 200 clients were refused"},
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e is ejected: 5 failures, the last: timed out; d is drained; s is standby: standby answer; n is down: status 503. 200 clients were refused"},
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}

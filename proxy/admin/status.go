@@ -574,7 +574,7 @@ func (u *Upstream) Taking(changed string) (n int, why string) {
 }
 
 // Reason says in one line why clients get nothing from the endpoint: it is unusable, the last connection to it has
-// failed, or both. Otherwise it returns "".
+// failed, or both. Otherwise it returns "". It leaves out a failure from before the present state.
 func (e *Endpoint) Reason() string {
 	why, f := e.Unusable(), e.LastFailure
 	switch {
@@ -582,7 +582,7 @@ func (e *Endpoint) Reason() string {
 		return why
 	case why == "":
 		return f.Cause
-	case e.State == Draining || e.State == Maint || e.State == Removed || e.Weight == 0 || strings.Contains(why, strings.TrimPrefix(f.Cause, connectFailed)):
+	case f.Time.Before(e.Since), e.State == Standby, e.State == Draining || e.State == Maint || e.State == Removed || e.Weight == 0 || strings.Contains(why, strings.TrimPrefix(f.Cause, connectFailed)):
 		return why
 	}
 	return why + " (last failure: " + f.Cause + ")"
