@@ -67,10 +67,13 @@ type daemon struct {
 
 	stateClosed sync.Once // closeState
 
-	// These belong to the holder of the keeper's turn: the changes of the configuration that is being applied; the
-	// effects of the last configuration, reload and rollback; and the file of the last reload. The caller of a reload
-	// or rollback reads its effect while it holds turn, so that no other reload or rollback comes between.
+	// These belong to the holder of the keeper's turn: the changes of the configuration that is being applied, and in
+	// words what happens to the sessions of each, if tells says that its author is told; the effects of the last
+	// configuration, reload and rollback; and the file of the last reload. The caller of a reload or rollback reads its
+	// effect while it holds turn, so that no other reload or rollback comes between.
 	changes                    []config.Change
+	tells                      bool
+	fates                      []string
 	effect, applied, takenBack effect
 	inForce                    *readFile
 

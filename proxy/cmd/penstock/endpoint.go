@@ -195,8 +195,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 		fmt.Fprintf(&text, "endpoint %s: %s → %s", of, display.Text(done.From), display.Text(done.To))
 	}
 	if ms := done.ResetAfterMs; ms != nil && done.Sessions > 0 {
-		its, within := plural(done.Sessions, "session is reset", "sessions are reset"), time.Duration(*ms)*time.Millisecond
-		fmt.Fprintf(&text, "; its %s after %s (drain_timeout)", its, config.ShowDuration(within))
+		text.WriteString(itsReset(done.Sessions, done.Sessions, time.Duration(*ms)*time.Millisecond))
 	}
 	text.WriteByte('\n')
 	if done.Taking == 0 {
@@ -210,6 +209,18 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	}
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err
+}
+
+// itsReset says when n of all sessions of a part are reset, because it gets no more clients.
+func itsReset(n, all int64, within time.Duration) string {
+	its := "its " + plural(n, "session is", "sessions are")
+	if n < all {
+		its = plural(n, "of its sessions is", "of its sessions are")
+	}
+	if within <= 0 {
+		return "; " + its + " reset at once"
+	}
+	return fmt.Sprintf("; %s reset after %s (drain_timeout)", its, config.ShowDuration(within))
 }
 
 // unkept says why a change is lost at a restart.

@@ -143,6 +143,34 @@ func dispositionWords(n int64, fate admin.Disposition, resetAfter int64) string 
 	return plural(n, "connection drains, and is reset after ", "connections drain, and are reset after ") + after
 }
 
+// fatesOf says in words, for each change, what happens to the sessions that it affects; "": nothing.
+func (r *daemon) fatesOf(changes []config.Change, from, to *config.Config) []string {
+	list := make([]string, len(changes))
+	if !slices.ContainsFunc(changes, func(c config.Change) bool { return !c.Kind.Single() }) {
+		return list
+	}
+	now := r.loadBalancer.Status()
+	live, draining := newConnectionCounts(&now, from, to), r.DrainingUnder(to)
+	for i, c := range changes {
+		switch p := live.planned(c, from); {
+		case p.Disposition == admin.Drain, p.Disposition == admin.Reset:
+			list[i] = itsReset(p.Connections, p.Connections+p.Kept, time.Duration(p.ResetAfterUs)*time.Microsecond)
+		case p.Disposition == admin.Depends, c.Action == config.Added && c.Kind == config.KindUpstream && now.RemovedSessions[c.Name] > 0:
+			list[i] = "; its " + plural(max(p.Connections, now.RemovedSessions[c.Name]), "session stays if its endpoint is still listed", "sessions stay if their endpoints are still listed")
+		case p.Disposition == admin.Keep && c.Action == config.Removed:
+			list[i] = "; its " + plural(p.Connections, "session goes on", "sessions go on")
+		}
+		back := live.removed[[3]string{c.Upstream, c.Name, c.Address}]
+		if c.Kind == config.KindListener {
+			back = now.ClosedListeners[c.Name].Sessions - draining[c.Name].Sessions
+		}
+		if back > 0 && c.Action != config.Removed {
+			list[i] += "; its " + plural(back, "draining session stays", "draining sessions stay")
+		}
+	}
+	return list
+}
+
 // Plan returns the changes that a reload from a file would make. For any file other than the process's own, the
 // caller must be trusted, since the file may name variables of the process's environment. The file's problems are not
 // returned: the process may be allowed to read files that the caller is not.
@@ -354,9 +382,10 @@ func lines(changes []config.Change) (list []string) {
 
 // connectionCounts are the present numbers of connections, and the addresses of the next listeners.
 type connectionCounts struct {
-	of    map[place]int64
-	binds map[string]map[string]int64 // by listener and bind
-	next  *listenAddresses
+	of      map[place]int64
+	removed map[[3]string]int64         // of removed endpoints, by upstream, name and address
+	binds   map[string]map[string]int64 // by listener and bind
+	next    *listenAddresses
 
 	// Removed endpoints drain as the next configuration says, or as the present one says if their upstream is
 	// removed.
@@ -372,7 +401,7 @@ type place struct {
 
 func newConnectionCounts(s *admin.Status, before, next *config.Config) *connectionCounts {
 	live := &connectionCounts{
-		of: map[place]int64{}, binds: map[string]map[string]int64{}, next: newAddresses(next), upstreams: map[string]*config.Upstream{},
+		of: map[place]int64{}, removed: map[[3]string]int64{}, binds: map[string]map[string]int64{}, next: newAddresses(next), upstreams: map[string]*config.Upstream{},
 	}
 	for _, u := range slices.Concat(before.Upstreams, next.Upstreams) {
 		live.upstreams[u.Name] = u
@@ -388,6 +417,9 @@ func newConnectionCounts(s *admin.Status, before, next *config.Config) *connecti
 		live.of[place{config.KindUpstream, "", u.Name}] = u.Active
 		for _, e := range u.Endpoints {
 			live.of[place{config.KindEndpoint, u.Name, e.Name}] += e.Active // a draining endpoint may have the same name
+			if e.State == admin.Removed {
+				live.removed[[3]string{u.Name, e.Name, e.Address}] = e.Active
+			}
 		}
 	}
 	return live

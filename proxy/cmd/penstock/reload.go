@@ -294,8 +294,9 @@ func (r *daemon) load(ctx context.Context, o rollback.Options, unlessSame bool, 
 	r.read = to
 	r.next = &readFile{cfg: to, print: print}
 	logWarnings(r.log, to.Warnings)
+	r.tells = done != nil
 	if now, err = r.keeper.Apply(ctx, to, o); err == nil && done != nil {
-		done.Ended = r.applied.ended
+		done.Ended, now.Changes = r.applied.ended, r.told(now.Changes)
 	}
 	if errors.Is(err, rollback.ErrPending) {
 		r.read = before // watch tries the file again when nothing waits any more
@@ -334,7 +335,18 @@ func packed(cfg *config.Config) func() (*config.Config, error) {
 // changesBetween returns the changes from one configuration to another as lines. The keeper calls it in its turn.
 func (r *daemon) changesBetween(from, to *config.Config) []string {
 	r.changes = changesTo(from, to, r.Awaiting(to))
+	if r.tells {
+		r.fates = r.fatesOf(r.changes, from, to)
+	}
 	return lines(r.changes)
+}
+
+// told returns the lines of the changes, each with what happens to its sessions.
+func (r *daemon) told(lines []string) (told []string) {
+	for i, line := range lines {
+		told = append(told, line+r.fates[i])
+	}
+	return told
 }
 
 func (r *daemon) logRefused(actor string, err error) {
@@ -723,10 +735,12 @@ func (r *daemon) Rollback(ctx context.Context, to int, actor string) (done admin
 		return done, err
 	}
 	defer func() { <-r.turn }()
+	r.tells = true
 	now, err := r.keeper.Rollback(ctx, to, actor)
 	if done.Generation, done.Changes = now.Generation, now.Changes; err != nil {
 		return done, err
 	}
+	done.Changes = r.told(done.Changes)
 	done.Ended, done.Restored = r.takenBack.ended, r.takenBack.restored
 	done.Refused = r.refused.get(r.source)
 	return done, nil

@@ -60,7 +60,7 @@ func TestReloadCommand(t *testing.T) {
 		t.Errorf("of a file without an address it says %q", complaint)
 	}
 	out, _ = r.tells(cli.ExitOK, "rollback", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock"))
-	if want := "  listener b removed\ngeneration 1 is in force again: 1 change\n"; !strings.HasPrefix(out, want) {
+	if want := "  listener b removed; its 5 sessions are reset after 5m (drain_timeout)\ngeneration 1 is in force again: 1 change\n"; !strings.HasPrefix(out, want) {
 		t.Errorf("it says %q, want %q", out, want)
 	}
 	r.has("a")
