@@ -171,7 +171,7 @@ type Upstream struct {
 	Panic bool `json:"panic,omitempty" metric:"panic"`
 	// Times that panic began.
 	Panics int64 `json:"panics,omitempty" metric:"panics_total"`
-	// Sessions now, including connections being made.
+	// Sessions now, with mirrors and connections being made.
 	Active int64 `json:"active" metric:"sessions" column:"sessions"`
 	// Connections is the number of present connections, including connections being made, and Most their limit,
 	// circuit_breaker.connections. Both are left out without a limit.
@@ -265,7 +265,7 @@ type Endpoint struct {
 	BreakerWhy   string    `json:"breaker_why,omitempty"`
 	BreakerUntil time.Time `json:"breaker_until,omitzero"`
 
-	// Sessions now, including connections being made.
+	// Sessions now, with mirrors and connections being made.
 	Active int64 `json:"active" metric:"sessions" column:"sessions"`
 	// Limit of sessions.
 	Max    int64 `json:"most,omitempty" metric:"sessions_limit,nonzero"`

@@ -1,7 +1,6 @@
 package router
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/penstock/penstock/loop"
@@ -21,8 +20,8 @@ type Mirror struct {
 }
 
 // Mirror implements [worker.Search]. The result of a mirror does not count for its endpoint: breakers and outlier detection
-// do not learn from it. If the breaker of the endpoint or of the upstream is open, there is no mirror. A mirror counts
-// among the endpoint's connections.
+// do not learn from it. If the breaker of the endpoint or of the upstream is open, there is no mirror. A running mirror
+// counts among the present sessions of upstream and endpoint; all else of it is counted for its listener alone.
 func (s *Search) Mirror(int64) *worker.Mirror {
 	m, counts := s.mirror, s.listener.state.Mirrors
 	if m == nil || m.Share.Next() != 0 {
@@ -43,7 +42,6 @@ func (s *Search) Mirror(int64) *worker.Mirror {
 		counts.Skip(worker.MirrorNoEndpoint)
 		return nil
 	}
-	atomic.AddInt64(&e.counts.Total, 1)
 	e.upstream.sessions.Add(1)
 	l := s.listener
 	of := &worker.Mirror{
