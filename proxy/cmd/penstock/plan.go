@@ -165,7 +165,7 @@ func (r *daemon) fatesOf(changes []config.Change, from, to *config.Config) []str
 			back = now.ClosedListeners[c.Name].Sessions - draining[c.Name].Sessions
 		}
 		if back > 0 && c.Action != config.Removed {
-			list[i] += "; its " + plural(back, "draining session stays", "draining sessions stay")
+			list[i] += "; its " + plural(back, "old session stays", "old sessions stay")
 		}
 	}
 	return list
