@@ -94,11 +94,25 @@ func (c Change) String() string {
 		if k.Restart {
 			b.WriteString(" (after a restart)")
 		}
+		if c.Kind == KindListener {
+			b.WriteString(k.since())
+		}
 		if c.Kind == KindUpstream && k.Key == "on_unhealthy" && k.New != "keep" {
 			fmt.Fprintf(&b, " (from the next time an endpoint becomes unhealthy: penstock sessions end --now --upstream %s --endpoint NAME ends sessions now)", c.Name)
 		}
 	}
 	return b.String()
+}
+
+// since returns which sessions have a listener's new rate, if not all.
+func (k *KeyChange) since() string {
+	switch {
+	case strings.HasPrefix(k.Key, "limits.bandwidth_per_connection."):
+		return " (for new sessions)"
+	case strings.HasPrefix(k.Key, "limits.bandwidth.") && k.Key != "limits.bandwidth.burst" && k.Old == "0":
+		return " (not for sessions that began without this limit)"
+	}
+	return ""
 }
 
 // Diff returns the changes from old to next, in the order of next. Removed things come first. Positions, the order of

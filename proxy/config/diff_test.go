@@ -19,7 +19,7 @@ metrics: {bind: ":9464", allow: [10.0.0.0/8], token: "file:password"}
 limits: {connections: 5}
 listeners:
   - {name: a, bind: [":1", ":2"], upstream: u}
-  - {name: b, bind: ":3", routes: [{match: {sni: [x.y]}, upstream: u}, {split: [{upstream: u, percent: 90}, {upstream: v, percent: 10}]}]}
+  - {name: b, bind: ":3", limits: {bandwidth: {both: 1MiB, up: 3MiB}, bandwidth_per_connection: {down: 5MiB}}, routes: [{match: {sni: [x.y]}, upstream: u}, {split: [{upstream: u, percent: 90}, {upstream: v, percent: 10}]}]}
   - {name: gone, bind: ":4", upstream: v}
 upstreams:
   - {name: u, endpoints: ["10.0.0.1:1", {address: "10.0.0.2:1", name: two}, {address: "10.0.0.3:1", name: three}]}
@@ -37,7 +37,7 @@ admin: {bind: "unix:/s"}
 metrics: {bind: ":9464", allow: [10.0.0.0/9]}
 limits: {connections: 6}
 listeners:
-  - {name: b, bind: ":3", routes: [{match: {sni: [x.y, z]}, upstream: v}, {split: [{upstream: u, percent: 80}, {upstream: v, percent: 20}]}]}
+  - {name: b, bind: ":3", limits: {bandwidth: {both: 2MiB, down: 4MiB, burst: 1MiB}}, routes: [{match: {sni: [x.y, z]}, upstream: v}, {split: [{upstream: u, percent: 80}, {upstream: v, percent: 20}]}]}
   - {name: a, bind: [":1", ":22"], upstream: u, timeouts: {idle: 60m, connect: 1s}}
   - {name: c, bind: ":5", upstream: new}
 `
@@ -56,7 +56,7 @@ listeners:
 		"admin changed: bind: auto → unix:/s",
 		"metrics changed: allow: [10.0.0.0/8] → [10.0.0.0/9], token: (secret) → \"\"",
 		"listener gone removed",
-		"listener b changed: routes[0].match.sni: [x.y] → [x.y, z], routes[0].upstream: u → v, routes[1].split[0].percent: 90 → 80, routes[1].split[1].percent: 10 → 20",
+		"listener b changed: routes[0].match.sni: [x.y] → [x.y, z], routes[0].upstream: u → v, routes[1].split[0].percent: 90 → 80, routes[1].split[1].percent: 10 → 20, limits.bandwidth.both: 1MiB → 2MiB, limits.bandwidth.up: 3MiB → 0, limits.bandwidth.down: 0 → 4MiB (not for sessions that began without this limit), limits.bandwidth.burst: 0 → 1MiB, limits.bandwidth_per_connection.down: 5MiB → 0 (for new sessions)",
 		"listener a changed: bind: [:1, :2] → [:1, :22], timeouts.connect: 5s → 1s",
 		"listener c added",
 		"upstream w removed",

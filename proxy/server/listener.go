@@ -405,10 +405,10 @@ func (b *buckets) make(c *config.Bandwidth) {
 	}
 }
 
-// set changes the buckets that exist.
+// set changes the buckets that exist: present sessions spend from them even if there is no such limit any more.
 func (b *buckets) set(c *config.Bandwidth) {
 	for i, rate := range ratesOf(c) {
-		if rate > 0 {
+		if b[i] != nil {
 			b[i].Set(rate, c.Burst)
 		}
 	}

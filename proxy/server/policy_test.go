@@ -170,6 +170,13 @@ upstreams:
 	_, next, _, _ := r.InForce("l", "u")
 	equal(t, "the bucket of sessions before and after a reload", next.Limits.Bandwidth, l.Limits.Bandwidth)
 	equal(t, "bandwidth.both after a reload", l.Limits.Bandwidth.Rate(), 12<<20)
+	r.Reload(strings.Replace(text, "both: 11MiB, up: 5MiB,", "", 1))
+	equal(t, "bandwidth.both of present sessions once there is none", l.Limits.Bandwidth.Rate(), 0)
+	equal(t, "bandwidth.down of present sessions", l.Limits.BandwidthBToA.Rate(), 7<<20)
+	_, next, _, _ = r.InForce("l", "u")
+	equal(t, "bandwidth.both of new sessions", next.Limits.Bandwidth, nil)
+	r.Reload(text)
+	equal(t, "bandwidth.both of present sessions once it is back", l.Limits.Bandwidth.Rate(), 11<<20)
 }
 
 func equal[T comparable](t *testing.T, key string, got, want T) {
