@@ -58,7 +58,7 @@ type EndpointChanged struct {
 // A LiveChange is a change by hand that is in force.
 type LiveChange struct {
 	What     string    `json:"what"`               // change in words
-	Kind     string    `json:"kind"`               // kind: endpoint added, endpoint removed, endpoint state, endpoint weight, listener drained or split
+	Kind     string    `json:"kind"`               // kind: endpoint added, endpoint removed, endpoint state, endpoint weight, listener drained, split or denied
 	Upstream string    `json:"upstream,omitempty"` // the change is about this upstream, Endpoint or Listener; the others are left out
 	Endpoint string    `json:"endpoint,omitempty"`
 	Listener string    `json:"listener,omitempty"`
@@ -146,6 +146,8 @@ type Denial struct {
 	Until    time.Time `json:"until"`              // its end
 	Since    time.Time `json:"since"`              // when the change was made
 	By       string    `json:"by,omitempty"`       // who made the change
+	// Waits says that the denial has no effect now, because its listener does not exist. Left out otherwise.
+	Waits string `json:"waits,omitempty"`
 }
 
 // Bounds of denials.

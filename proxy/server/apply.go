@@ -82,6 +82,7 @@ func (s *Server) newChange(cfg *config.Config) *change {
 		cfg: cfg, lives: s.liveChanges.livesUnder(cfg), next: make(map[string]*config.Upstream, n), lasts: make(map[string]bool, n), upstreams: make(map[string]*nextUpstream, n),
 		listeners: make(map[string]*nextListener, len(cfg.Listeners)), binds: make(binds, len(s.binds)),
 	}
+	c.lives.denied = s.denials.without(cfg)
 	for _, u := range cfg.Upstreams {
 		c.next[u.Name] = u
 	}

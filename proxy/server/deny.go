@@ -3,12 +3,14 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/penstock/penstock/proxy/admin"
+	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/internal/limit"
 	"github.com/penstock/penstock/proxy/internal/router"
 	"github.com/penstock/penstock/proxy/internal/source"
@@ -128,8 +130,36 @@ func (s *Server) Denied() []admin.Denial {
 	now, list := s.denials.clock(), make([]admin.Denial, 0, len(s.denials.list))
 	for _, one := range s.denials.list {
 		if one.Until.After(now) {
-			list = append(list, one.Denial)
+			list = append(list, s.denials.shown(&one))
 		}
+	}
+	return list
+}
+
+// shown returns a denial with the reason why it has no effect now, if it has none.
+func (d *denials) shown(one *denial) admin.Denial {
+	shown := one.Denial
+	if one.Listener != "" && d.listeners[one.Listener] == nil {
+		shown.Waits = "there is no such listener"
+	}
+	return shown
+}
+
+// without returns the denials that would lose their listener under a configuration, in one change for each listener.
+func (d *denials) without(cfg *config.Config) (list []admin.LiveChange) {
+	for _, name := range slices.Sorted(maps.Keys(d.sums)) {
+		if d.listeners[name] == nil || slices.ContainsFunc(cfg.Listeners, func(l *config.Listener) bool { return l.Name == name }) {
+			continue
+		}
+		sum := d.sums[name]
+		what := sum.latest.Source
+		if sum.count > 1 {
+			what = fmt.Sprintf("%s and %d more", what, sum.count-1)
+		}
+		list = append(list, admin.LiveChange{
+			What: what + " denied at listener " + name, Kind: "denied", Listener: name, By: sum.latest.By, Since: sum.latest.Since,
+			Ends: "the configuration no longer has the listener",
+		})
 	}
 	return list
 }
@@ -225,8 +255,8 @@ func (d *denials) status() *admin.Denials {
 		return nil
 	}
 	st := &admin.Denials{Count: len(list)}
-	for _, d := range slices.Backward(list[max(len(list)-maxLatest, 0):]) {
-		st.Latest = append(st.Latest, d.Denial)
+	for _, one := range slices.Backward(list[max(len(list)-maxLatest, 0):]) {
+		st.Latest = append(st.Latest, d.shown(&one))
 	}
 	return st
 }

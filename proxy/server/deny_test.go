@@ -108,6 +108,52 @@ func TestDenialsEnd(t *testing.T) {
 	}
 }
 
+// TestDenialsWithoutAListener: plan, reload and the lists say that a denial has no effect while its listener is not there.
+func TestDenialsWithoutAListener(t *testing.T) {
+	t.Parallel()
+
+	text := fmt.Sprintf(`
+listeners: [{name: %%s, bind: "127.0.0.1:0", upstream: u}, {name: api, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
+	r := start(t, fmt.Sprintf(text, "web"))
+	must(t, second(r.Deny("127.0.0.8", "web", time.Hour, "uid=7")))
+	must(t, second(r.Deny("127.0.0.0/8", "web", time.Hour, "uid=8")))
+	must(t, second(r.Deny("127.0.0.9", "api", time.Hour, "uid=7")))
+	lost := func(list []admin.LiveChange) bool {
+		return len(list) == 1 && list[0].What == "127.0.0.0/8 and 1 more denied at listener web" && list[0].By == "uid=8" && list[0].Ends == "the configuration no longer has the listener"
+	}
+	waiting := func(want int) {
+		t.Helper()
+		n := 0
+		for _, d := range append(r.Denied(), r.Status().DeniedByHand.Latest...) {
+			if (d.Waits != "") != (want > 0 && d.Listener == "web") {
+				t.Errorf("%+v", d)
+			}
+			n++
+		}
+		if n != 6 {
+			t.Errorf("%d are listed", n)
+		}
+	}
+	if list := r.LiveUnder(r.Load(fmt.Sprintf(text, "front"))); !lost(list) {
+		t.Errorf("plan: %+v", list)
+	}
+	waiting(0)
+	for _, name := range []string{"front", "other", "web", "front"} {
+		r.Reload(fmt.Sprintf(text, name))
+		ended, _ := r.AppliedLive()
+		if name == "front" && !lost(ended) || name != "front" && len(ended) != 0 {
+			t.Errorf("reload to %s: %+v", name, ended)
+		}
+		if name == "web" {
+			waiting(0)
+			refused(t, r.At("web"))
+		} else {
+			waiting(2)
+		}
+	}
+}
+
 // TestDenialsOverARestart: a denial survives a restart, with its end and its author. One that cannot be read is logged.
 func TestDenialsOverARestart(t *testing.T) {
 	t.Parallel()

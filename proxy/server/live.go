@@ -161,7 +161,7 @@ func (s *Server) LiveUnder(cfg *config.Config) []admin.LiveChange {
 			}
 		}
 	}
-	return list
+	return append(list, s.denials.without(cfg)...)
 }
 
 func (l *liveChanges) liveStatus() []admin.LiveChange {
@@ -273,6 +273,9 @@ func (l *liveChanges) earlierAt(cfg *config.Config) int {
 // for a rollback. before was in force until now.
 func (l *liveChanges) noteLives(before *config.Config, set *lives) {
 	l.logEnded(set.ended)
+	for _, d := range set.denied {
+		l.log.Info("a denial by hand has no effect any more", "what", d.What, "by", d.By, "since", d.Since, "cause", d.Ends)
+	}
 	for i := range set.restored {
 		r := &set.restored[i]
 		l.log.Info("a change by hand is in force again", "what", r.String(), "by", r.By, "since", r.Since)
@@ -309,6 +312,7 @@ func (s *Server) AppliedLive() (ended, restored []admin.LiveChange) {
 		c.Ends, c.Waits = e.Why, ""
 		ended = append(ended, c)
 	}
+	ended = append(ended, s.liveChanges.applied.denied...)
 	for i := range s.liveChanges.applied.restored {
 		restored = append(restored, s.liveChanges.liveChange(&s.liveChanges.applied.restored[i]))
 	}
@@ -323,7 +327,8 @@ type manual struct{ live.Set }
 type lives struct {
 	set      manual
 	ended    []live.Ended
-	restored []state.Change // that had ended before
+	restored []state.Change     // that had ended before
+	denied   []admin.LiveChange // see [denials.without]
 }
 
 // touchAny reports whether the configuration ends or restores a change of an upstream's endpoints, or of a listener.

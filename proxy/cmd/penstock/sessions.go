@@ -499,7 +499,7 @@ func writeDenied(w io.Writer, d *admin.Denied, now time.Time) error {
 	}
 	rows := [][]string{{"source", "listener", "until", "left", "by"}}
 	for _, one := range d.Denied {
-		rows = append(rows, []string{one.Source, cmp.Or(one.Listener, "all"), one.Until.Local().Format(time.DateTime), one.Until.Sub(now).Round(time.Second).String(), cmp.Or(one.By, "-")})
+		rows = append(rows, []string{one.Source, cmp.Or(one.Listener, "all") + when(one.Waits != "", " ("+one.Waits+")"), one.Until.Local().Format(time.DateTime), one.Until.Sub(now).Round(time.Second).String(), cmp.Or(one.By, "-")})
 	}
 	return writeTable(w, rows, "")
 }

@@ -276,7 +276,7 @@ func (t *statusText) denied(d *admin.Denials) {
 		one := &d.Latest[i]
 		at := "all listeners"
 		if one.Listener != "" {
-			at = "listener " + one.Listener
+			at = "listener " + one.Listener + when(one.Waits != "", " ("+one.Waits+")")
 		}
 		t.note("%s at %s until %s, by %s", one.Source, at, one.Until.Local().Format(time.DateTime), cmp.Or(one.By, "-"))
 	}

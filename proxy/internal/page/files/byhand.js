@@ -32,7 +32,7 @@ export class ByHand {
     const now = this.state.at;
     const denials = this.denied.filter((d) => Date.parse(d.until) > now);
     const rows = [
-      ...denials.map((d) => ({ what: `${d.source} is denied ${at(d)}`, by: d.by, since: d.since, until: d.until, denial: d })),
+      ...denials.map((d) => ({ what: `${d.source} is denied ${at(d)}${d.waits ? ` (${d.waits})` : ""}`, by: d.by, since: d.since, until: d.until, denial: d })),
       ...(this.state.process.live || []).map((c) => ({ what: c.waits ? `${c.what} (${c.waits})` : c.what, by: c.by, since: c.since })),
     ];
     text(byId("hand-count"), rows.length ? `${count(rows.length)}${rows.length > most ? `, the first ${most}` : ""}` : "nothing");
