@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/clienthello"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/pipequota"
@@ -102,6 +104,52 @@ upstreams:
 	}
 	r.Until("the sessions have ended", func() bool { return r.Status().Connections.Active == 0 })
 	check()
+}
+
+// TestBytesOfResponses: what clients got in place of a session, on a loop or off it, is counted for their listener and the
+// process, as in the session log.
+func TestBytesOfResponses(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	r := start(t, fmt.Sprintf(`
+session_log: {to: sessions.log, format: json}
+listeners:
+  - {name: plain, bind: "127.0.0.1:0", upstream: u}
+  - {name: tls, bind: "127.0.0.1:0", upstream: u, tls: {certificates: [{cert: c.pem, key: k.pem}]}}
+  - {name: postgres, bind: "127.0.0.1:0", upstream: v, postgres: passthrough}
+upstreams:
+  - {name: u, endpoints: [%q], health_check: off, fallback: {respond: sorry.txt}, retry: {attempts: 0}}
+  - {name: v, endpoints: [%[1]q], health_check: off, queue: {hold: 0}, retry: {attempts: 0}}`, sockets.Refusing(t)), "sorry.txt", "sorry\n", "c.pem", cert, "k.pem", key)
+	encrypted, err := hello(t, r.At("tls"), "front.test")
+	must(t, err)
+	got := make(map[string]int64)
+	for name, c := range map[string]net.Conn{"plain": client(t, r.At("plain")), "tls": encrypted, "postgres": client(t, r.At("postgres"))} {
+		if name == "postgres" {
+			must(t, second(io.WriteString(c, "\x00\x00\x00\x10\x00\x03\x00\x00user\x00u\x00\x00")))
+		}
+		b, err := io.ReadAll(c)
+		if got[name] = int64(len(b)); err != nil || len(b) == 0 || name != "postgres" && string(b) != "sorry\n" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+		c.Close()
+	}
+	var all int64
+	for line := range bytes.Lines(r.logged(t, 3)) {
+		var e struct {
+			Listener string
+			Bytes    int64 `json:"bytes_to_client"`
+		}
+		must(t, json.Unmarshal(line, &e))
+		want := admin.Bytes{EndpointToClient: admin.ByEngine{Copied: got[e.Listener]}}
+		if counted := r.Listener(e.Listener).Bytes; counted != want || e.Bytes != got[e.Listener] {
+			t.Errorf("the client has got %d bytes, %+v are counted: %s", got[e.Listener], counted, line)
+		}
+		all += e.Bytes
+	}
+	if n := r.Summary().Bytes.EndpointToClient.Copied; n != all {
+		t.Errorf("the process has sent %d bytes, its clients have got %d", n, all)
+	}
 }
 
 // TestBytesOutliveReloads: the byte counts of a listener, an upstream and an endpoint continue

@@ -140,7 +140,7 @@ var processFamilies = []objectFamily[Sample]{
 	{gauge("penstock_draining", "1 while the process drains."), func(e *encoder, s *Sample) { e.bool("", s.Process.State == admin.Draining) }},
 	{counter("penstock_refused_total", "Refused clients of all listeners, by the reasons of penstock_listener_refused_total.", "reason"), func(e *encoder, s *Sample) { e.list("reason", s.Process.Refusals) }},
 	{counter("penstock_left_total", "Clients that left before they had an endpoint."), func(e *encoder, s *Sample) { e.int("", s.Process.Connections.Left) }},
-	{counter("penstock_bytes_total", "Bytes of all sessions, by direction and engine.", "direction", "engine"), func(e *encoder, s *Sample) { e.bytes(&s.Process.Bytes) }},
+	{counter("penstock_bytes_total", "Bytes of all sessions and responses (fallback), by direction and engine.", "direction", "engine"), func(e *encoder, s *Sample) { e.bytes(&s.Process.Bytes) }},
 	{gauge("penstock_lane_on", "1 if sessions may leave user space."), func(e *encoder, s *Sample) { e.bool("", s.lane().State == admin.LaneOn) }},
 	{counter("penstock_engine_changes_total", "Changes of a session's direction: splice, copy, larger_pipe, mark_raised, mark_lowered (low-water mark).", "to"), func(e *encoder, s *Sample) {
 		n := &s.Process.Engine
@@ -291,7 +291,7 @@ var listenerFamilies = []objectFamily[Listener]{
 	}},
 	{counter("penstock_listener_refused_total", "Refused clients, by the first cause. upstream means that no endpoint took the client.", "listener", "reason"), func(e *encoder, l *Listener) { e.list("reason", l.Refused) }},
 	{counter("penstock_listener_limited_seconds_total", limited, "listener", "verdict"), func(e *encoder, l *Listener) { e.limited(&l.Seconds) }},
-	{counter("penstock_listener_bytes_total", bytesOfSessions, "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
+	{counter("penstock_listener_bytes_total", "Bytes of sessions and responses, by direction and engine.", "listener", "direction", "engine"), func(e *encoder, l *Listener) { e.bytes(&l.Bytes) }},
 	{counter("penstock_listener_closes_total", closes, "listener", "reason", "by"), func(e *encoder, l *Listener) { e.closes(&l.Tally) }},
 	{histogram("penstock_listener_connect_seconds", connects+" Original destinations (transparent) are not counted.", "listener"), func(e *encoder, l *Listener) { e.histogram(&connectLabels, &l.Tally.Connects) }},
 	{histogram("penstock_listener_session_seconds", lasted, "listener"), func(e *encoder, l *Listener) { e.histogram(&sessionLabels, &l.Tally.Sessions) }},

@@ -97,7 +97,7 @@ func (s *Server) serveTLS(h *worker.Offloaded, offloaded *router.Offloaded, raw 
 		s.refuseTLS(h, raw, client, err)
 		return err
 	case endpoint == nil:
-		return respond(client, answer)
+		return respond(h, client, answer)
 	}
 	ctx, cancel := context.WithTimeoutCause(h.Context(), descriptorWait, errNoDescriptor)
 	on, err := worker.TakeSockets(ctx, client, endpoint)
@@ -176,7 +176,7 @@ func (s *Server) refuseTLS(h *worker.Offloaded, raw, client net.Conn, cause erro
 		return
 	}
 	defer context.AfterFunc(h.Context(), func() { raw.Close() })()
-	_ = respond(client, pgRefusal(cause))
+	_ = respond(h, client, pgRefusal(cause))
 }
 
 // reset resets a connection, and the connection beneath it, so that the peer does not take this for an orderly
@@ -432,12 +432,13 @@ func (s *Server) secure(ctx context.Context, search *router.Search, conn net.Con
 // lingering is how long a client that got a response can take to close.
 const lingering = 5 * time.Second
 
-// respond sends bytes to a client and closes its connection. So that the bytes arrive, it first sends the end
+// respond sends bytes to a client of h and closes its connection. So that the bytes arrive, it first sends the end
 // of file and waits for the client's.
-func respond(client net.Conn, b []byte) error {
+func respond(h *worker.Offloaded, client net.Conn, b []byte) error {
 	defer client.Close()
 	_ = client.SetDeadline(time.Now().Add(lingering))
-	if _, err := client.Write(b); err != nil {
+	n, err := client.Write(b)
+	if h.Sent = int64(n); err != nil {
 		return err
 	}
 	if c, ok := client.(interface{ CloseWrite() error }); ok {

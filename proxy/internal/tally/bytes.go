@@ -2,7 +2,7 @@ package tally
 
 import "sync/atomic"
 
-// Bytes counts the bytes of sessions by direction, including running sessions. The counts never decrease, except if a
+// Bytes counts the bytes of sessions by direction, including running sessions; of listeners and the process also responses. The counts never decrease, except if a
 // listener, upstream or endpoint was removed and has come back.
 type Bytes struct {
 	ClientToEndpoint ByEngine `json:"client_to_endpoint"`

@@ -95,8 +95,8 @@ func (w *worker) recordUnjoined(c *Client) {
 	learned(r, c)
 	r.Resume(w.loop.Now())
 	r.Ended = w.loop.Now()
-	if c.phase == responding || c.phase == lingering {
-		r.Result.BToA.Copied, r.Result.BToA.Lost = int64(len(c.step.Bytes)-len(c.rest)), c.untaken()
+	if n := c.sent(); n > 0 {
+		r.Result.BToA.Copied, r.Result.BToA.Lost = n, c.untaken()
 	}
 	switch {
 	case c.phase == lingering && r.Outcome != record.Refused && r.Result.BToA.Lost == 0: // the client has the response

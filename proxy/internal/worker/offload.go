@@ -27,6 +27,8 @@ import (
 type Offloaded struct {
 	// Client is the client. Its memory is not used again for another one.
 	Client *Client
+	// Sent is how many bytes of a response the client was sent. It is set before End.
+	Sent int64
 
 	fd       int // the client's socket, non-blocking and on no loop; owned until Conn or Close
 	began    time.Time
@@ -97,7 +99,8 @@ func (h *Offloaded) end(err error, left bool) {
 		}
 	}
 	e := ending{socket: c.listening, loop: c.worker.index, err: err, record: c.Record, unjoined: true}
-	e.local = [2]bool{!c.tcp}
+	e.local, e.result.BToA.Copied = [2]bool{!c.tcp}, h.Sent
+	bytesByBinding(nil).ended(bindingOf(c.serving.service.Limits), &e.result)
 	c.Record = nil
 	g.observe(&e)
 	h.cancel(context.Canceled)
@@ -125,6 +128,7 @@ type offloads struct {
 	refused  int64
 	canceled int64
 	left     int64
+	totals   Totals // of responses
 }
 
 func (o *offloads) add(h *Offloaded) {
@@ -140,6 +144,7 @@ func (o *offloads) end(h *Offloaded, err error, left bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.clients, h.number)
+	o.totals.EndpointToClient.Copied += h.Sent
 	switch {
 	case left:
 		o.left++
@@ -178,7 +183,7 @@ func (o *offloads) cut(cause error) {
 func (o *offloads) summary() Summary {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return Summary{Active: int64(len(o.clients)), Canceled: o.canceled, Left: o.left, Refused: o.refused}
+	return Summary{Active: int64(len(o.clients)), Canceled: o.canceled, Left: o.left, Refused: o.refused, Totals: o.totals}
 }
 
 func (o *offloads) list(q *Query) (clients []Session) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/penstock/penstock/internal/sys"
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/relay"
 )
 
 // Reasons of a filter to refuse a client.
@@ -100,6 +101,11 @@ func (w *worker) clientLeft(c *Client) {
 }
 
 func (w *worker) closeClient(c *Client) {
+	if n := c.sent(); n > 0 {
+		sent := relay.Result{BToA: relay.Flow{Copied: n}}
+		w.ended.Add(sent)
+		w.deferred.ended(bindingOf(c.serving.service.Limits), &sent)
+	}
 	w.recordUnjoined(c)
 	n, s, fd, admissionToken, admitted := c.conn, c.serving, c.fd, c.AdmissionToken, c.admitted
 	c.dial.Cancel()
@@ -182,6 +188,14 @@ func (w *worker) respondOn(c *Client) {
 		}
 	}
 	w.discard(c)
+}
+
+// sent returns how many bytes of a response the client was sent.
+func (c *Client) sent() int64 {
+	if c.phase == responding || c.phase == lingering {
+		return int64(len(c.step.Bytes) - len(c.rest))
+	}
+	return 0
 }
 
 // untaken returns how many bytes of the response the client has not acknowledged, although it had its time. It is 0 once the
