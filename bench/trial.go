@@ -13,7 +13,7 @@ import (
 )
 
 // culprit is how long a failed trial waits for the end of a child, which would explain the failure.
-const culprit = 500 * time.Millisecond
+const culprit = 3 * time.Second
 
 // Trial is one contestant in one plan, once.
 type Trial struct {

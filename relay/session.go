@@ -449,7 +449,7 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 // the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if cause is nil. Cut does
 // not wait for the end. Of several causes of the end, the first one counts. It may be called at any time by any
 // goroutine; before the session runs, it makes the session end as soon as it begins. Cut sets past deadlines at
-// both connections: do not change them. It closes a connection that has none. A wrapper must not call Cut in its
+// both connections: do not change them. It closes a connection that has none, or that goes on for a second. A wrapper must not call Cut in its
 // SetDeadline or Close.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
@@ -499,27 +499,30 @@ func (s *Session) interruptBoth() {
 	if s.stuck != nil {
 		s.stuck.Stop()
 	}
-	if s.a.waitsInside() || s.b.waitsInside() {
-		s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
-	}
+	s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
 	if w := s.ab.pacer(); w != nil {
 		w.of.stop()
 	}
 }
 
-// closeGrace is how long the calls of a wrapper may take to return after the deadlines of its connection were
-// set to the past. Then it is closed, in case its deadlines do nothing.
+// closeGrace is how long the calls of a connection may take to return after its deadlines were set to the past. Then
+// it is closed, in case a wrapper's deadlines do nothing, or the caller has changed them meanwhile.
 const closeGrace = time.Second
 
-// closeStuck closes the wrapped connections of a session that was cut and has not stopped. If their calls still do
-// not return, it also closes the other connection, so that its peer does not wait for a Read that never ends.
+// closeStuck closes the wrapped connections of a session that was cut and has not stopped, or both if none is wrapped.
+// If their calls still do not return, it also closes the other connection, so that its peer does not wait for a Read
+// that never ends.
 func (s *Session) closeStuck() {
 	s.cutting.Lock()
 	defer s.cutting.Unlock()
 	if s.settled {
 		return
 	}
-	s.closeLegs(true)
+	inside := s.a.waitsInside() || s.b.waitsInside()
+	s.closeLegs(inside)
+	if !inside {
+		return
+	}
 	s.stuck = s.r.clock.afterFunc(closeGrace, func() {
 		s.cutting.Lock()
 		defer s.cutting.Unlock()

@@ -320,6 +320,45 @@ func end(t *testing.T, ends <-chan outcome) outcome {
 	return o
 }
 
+// TestCutBesideDeadlines: a session that was cut ends soon, even if another goroutine moves the deadlines of its sockets.
+func TestCutBesideDeadlines(t *testing.T) {
+	t.Parallel()
+
+	r, clock := new(driving).clockedRelay(t, relay.Config{})
+	_, a := tcp(t)
+	_, b := tcp(t)
+	s := r.NewSession(a, b)
+	ends := start(t, s)
+	condition.Await(t, "it runs", func() bool {
+		clock.advance(time.Millisecond)
+		return s.Result().Duration > 0
+	})
+	stop := make(chan struct{})
+	var moves sync.WaitGroup
+	for _, c := range []net.Conn{a, b} {
+		moves.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = c.SetDeadline(time.Time{})
+				}
+			}
+		})
+	}
+	s.Cut(nil)
+	condition.Await(t, "it ends", func() bool {
+		clock.advance(time.Second)
+		return len(ends) > 0
+	})
+	close(stop)
+	moves.Wait()
+	if o := end(t, ends); o.result.Reason != relay.ReasonCanceled {
+		t.Errorf("%+v, %v", o.result, o.err)
+	}
+}
+
 func TestStart(t *testing.T) {
 	t.Parallel()
 
