@@ -127,6 +127,36 @@ upstreams:
 	r.Until("a bad file is noticed", func() bool { d := of(1); return d.Error != "" && d.Endpoints == 1 && d.Failures > 0 })
 }
 
+// TestFirstAnswersStartAtFullWeight: the first endpoints of a source have no slow start, also if they come late, when an endpoint
+// was added by hand. Later ones have one.
+func TestFirstAnswersStartAtFullWeight(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, slow_start: 1h, discover: {file: {path: eps.yaml}}, health_check: off}]`)
+	var list string
+	add := func(want int) {
+		t.Helper()
+		list += fmt.Sprintf("- %q\n- %q\n", sockets.Refusing(t), sockets.Refusing(t))
+		r.Write("eps.yaml", list)
+		known := 1 + strings.Count(list, "\n")
+		r.Until("the endpoints are found", func() bool { return len(r.Status().Upstreams[0].Endpoints) == known })
+		n := 0
+		for _, e := range r.Status().Upstreams[0].Endpoints {
+			if !e.SlowUntil.IsZero() {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%d of %d endpoints are in slow start, want %d", n, known, want)
+		}
+	}
+	r.change(t, "add", sockets.Refusing(t), 1)
+	add(0)
+	add(2)
+}
+
 // TestDeniedNames: if DNS denies a name, or the target of an SRV record, status and log of the upstream say so. The log also says
 // that name servers fail.
 func TestDeniedNames(t *testing.T) {

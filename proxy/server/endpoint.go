@@ -247,6 +247,7 @@ type endpointUpdate struct {
 	members map[string]*member
 	order   []*member
 	set     *lb.Set
+	slow    bool      // new members of the file or of discovery start slowly: there were others before
 	kept    int       // number of members that stay
 	gone    []*member // members that go
 
@@ -270,6 +271,7 @@ func (um *upstreamManager) newEndpointUpdate(u, old *upstream, cfg *config.Upstr
 	if old != nil {
 		update.changes = changesOf(old.cfg, cfg)
 		set = old.snapshot.Set()
+		update.slow = slices.ContainsFunc(old.order, func(m *member) bool { return !m.byHand })
 	}
 	var errs []error
 	for i := range specs.n {
@@ -327,7 +329,7 @@ func (um *upstreamManager) memberOf(update *endpointUpdate, u, old *upstream, wa
 		if back := um.drainingMember(update.cfg.Name, wanted); back != nil {
 			return um.reuse(update, u, back, wanted), nil
 		}
-		return um.newMember(update, u, old != nil, wanted)
+		return um.newMember(update, u, update.slow || wanted.byHand && old != nil && len(old.order) > 0, wanted)
 	}
 	update.kept++
 	if was.spec == *wanted && !update.changes.monitors() {

@@ -152,8 +152,7 @@ func (e *Endpoint) flag(flag uint64, on bool) {
 	e.changed()
 }
 
-// Added begins the slow start of an endpoint that was added to a running upstream. The first endpoints of an upstream
-// need none.
+// Added begins the slow start of an endpoint that was added to others. The first endpoints of an upstream need none.
 func (e *Endpoint) Added() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
