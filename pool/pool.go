@@ -33,7 +33,8 @@ const DefaultMaxIdle = 1024
 //
 // The functions may be called by several goroutines at once, and may call the pool, which holds no lock
 // meanwhile. A panic of a function goes on in its caller, but does not harm the pool: nothing is lost, and
-// other items that were to be closed are closed.
+// other items that were to be closed are closed. A panic of Close that IdleTime or the garbage collector has called
+// ends the program.
 type Config[T any] struct {
 	// New makes an item. It gets the context of Get. Get returns its error, wrapped.
 	New func(context.Context) (T, error)

@@ -68,11 +68,12 @@ type Flow struct {
 	// Carried are the bytes that a driver.Carrier has delivered.
 	Carried int64
 	// Lost is how many bytes came from the source and did not reach the destination. If the session did not end
-	// by end of file, these are the bytes that the session held and those in the source's receive queue. If
-	// the destination is reset or does not answer, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost
-	// too, although they were already counted as moved; it may have taken the last of them. If the destination
-	// itself resets the connection, bytes that were never sent are lost; unacknowledged ones only if it had
-	// half-closed before. A direction that rewrites loses at most as many bytes as it has read.
+	// by end of file, these are the bytes that the session held and those in the source's receive queue; a
+	// datagram that was too long, and what waits behind it, is not counted. If the destination is reset or does
+	// not answer, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost too, although they were already
+	// counted as moved; it may have taken the last of them. If the destination itself resets the connection, bytes
+	// that were never sent are lost; unacknowledged ones only if it had half-closed before. A direction that
+	// rewrites loses at most as many bytes as it has read.
 	Lost int64
 	// Reason is why the direction ended: ReasonNone while it has not ended, ReasonEOF if the source's end of
 	// file was seen and passed on, otherwise the direction's own failure or the reason of the cut. With

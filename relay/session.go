@@ -56,8 +56,8 @@ import (
 // come for a second or two. A Read that returns no bytes and no error is called again, after up to a millisecond,
 // however often.
 //
-// A cut sets past deadlines to end a wrapper's calls. If they have not returned after a second, the
-// connection is closed.
+// A cut sets past deadlines at both connections. A connection with calls that have not returned after a second is
+// closed.
 //
 // A reset is noticed by the next read or write. While there is none (one direction is blocked by a slow
 // destination, and the other has ended or has nothing to send), only a timeout or a cut ends a session on

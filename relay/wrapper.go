@@ -186,8 +186,8 @@ func (c *prefixed) RelayReader(_ context.Context, max int) (io.Reader, []byte, e
 	return c.Conn, c.take(min(max, len(c.head))), nil
 }
 
-// Buffered returns conn as read through r, which reads from conn: bytes that r has buffered come first. It is an
-// [Unwrapper]: a session takes these bytes from r, and reads the following ones directly from conn. Do not use r
+// Buffered returns conn as read through r, which must read from conn itself: bytes that r has buffered come first. It is
+// an [Unwrapper]: a session takes these bytes from r, and reads the following ones directly from conn. Do not use r
 // afterwards. The result owns conn; all other methods are conn's.
 //
 // Like the methods of conn, its methods may be called by several goroutines, but Read only by one at a time.
