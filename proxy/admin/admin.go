@@ -49,7 +49,7 @@ type Balancer interface {
 	// there, the new end replaces the old one. The source's sessions continue. Undeny removes a denial; its error may
 	// wrap [ErrNotFound]. Denied returns the denials in force.
 	Deny(source, listener string, within time.Duration, by string) (NewDenial, error)
-	Undeny(source, listener, by string) error
+	Undeny(source, listener, by string) (Changed, error)
 	Denied() []Denial
 	// Why examines the joined sessions that q selects, and returns what slows them down. If q.For is not 0, it examines
 	// them twice.
@@ -59,12 +59,12 @@ type Balancer interface {
 	DrainListener(name, by string) (ListenerDrained, error)
 	// ChangeEndpoint changes an endpoint without the file. Its errors wrap [ErrNotFound] or [ErrInvalid].
 	ChangeEndpoint(c *EndpointChange, by string) (EndpointChanged, error)
-	// ReadyListener makes a drained listener accept clients again. It reports false if nothing has changed. If its
-	// address is no longer available, the listener stays drained.
-	ReadyListener(ctx context.Context, name, by string) (changed bool, err error)
+	// ReadyListener makes a drained listener accept clients again. If its address is no longer
+	// available, the listener stays drained.
+	ReadyListener(ctx context.Context, name, by string) (Changed, error)
 	// SetSplit changes the percentages of a split. percent must have each upstream of the split, and the percentages
-	// must add up to 100. The route is counted from 0. SetSplit reports false if nothing has changed.
-	SetSplit(listener string, route int, percent map[string]float64, by string) (changed bool, err error)
+	// must add up to 100. The route is counted from 0.
+	SetSplit(listener string, route int, percent map[string]float64, by string) (Changed, error)
 }
 
 // A Reloader changes the running configuration.

@@ -214,9 +214,8 @@ func (c *Client) Deny(ctx context.Context, source, listener string, within time.
 }
 
 // Undeny takes a denial back.
-func (c *Client) Undeny(ctx context.Context, source, listener string) error {
-	_, err := post[empty](ctx, c, "/v1/deny/remove", "source", source, "listener", listener)
-	return err
+func (c *Client) Undeny(ctx context.Context, source, listener string) (Changed, error) {
+	return post[Changed](ctx, c, "/v1/deny/remove", "source", source, "listener", listener)
 }
 
 // Denied returns the denials in force.

@@ -323,6 +323,8 @@ func (s *Server) drain(_ context.Context, a *arguments) (any, error) {
 // Changed is the answer to a change by hand.
 type Changed struct {
 	Changed bool `json:"changed"` // false if nothing had to be changed
+	// Unkept says why the change is lost at a restart. Left out if nothing is lost.
+	Unkept string `json:"unkept,omitempty"`
 }
 
 // A ListenerDrained is the answer to the drain of a listener.
@@ -331,16 +333,16 @@ type ListenerDrained struct {
 	Sessions int64 `json:"sessions"` // remaining sessions of the listener
 	// Until is when the last of these sessions is reset. Left out if they are already being reset, or there is none.
 	Until time.Time `json:"until,omitzero"`
+	// Unkept says why the drain is lost at a restart. Left out if it is kept.
+	Unkept string `json:"unkept,omitempty"`
 }
 
 func (s *Server) readyListener(ctx context.Context, a *arguments) (any, error) {
-	changed, err := s.cfg.Balancer.ReadyListener(ctx, a.text("listener"), a.by)
-	return Changed{changed}, err
+	return s.cfg.Balancer.ReadyListener(ctx, a.text("listener"), a.by)
 }
 
 func (s *Server) setSplit(_ context.Context, a *arguments) (any, error) {
-	changed, err := s.cfg.Balancer.SetSplit(a.text("listener"), argument[int](a, "route"), argument[map[string]float64](a, "percent"), a.by)
-	return Changed{changed}, err
+	return s.cfg.Balancer.SetSplit(a.text("listener"), argument[int](a, "route"), argument[map[string]float64](a, "percent"), a.by)
 }
 
 // filled returns a copy of an answer with empty lists and maps in place of nil ones, so that JSON has no null. Members

@@ -83,7 +83,7 @@ var requests = []request{
 	{http.MethodGet, "/v1/denied", reads, [][]string{{}}, balanced(func(b Balancer, a *arguments) (any, error) { return Denied{b.Denied()}, nil }), nil},
 	{http.MethodPost, "/v1/deny/add", changes, [][]string{{"source", "for"}}, (*Server).denyAdd, []string{"listener", "end"}},
 	{http.MethodPost, "/v1/deny/remove", changes, [][]string{{"source"}}, balanced(func(b Balancer, a *arguments) (any, error) {
-		return empty{}, b.Undeny(a.text("source"), a.text("listener"), a.by)
+		return b.Undeny(a.text("source"), a.text("listener"), a.by)
 	}), []string{"listener"}},
 }
 

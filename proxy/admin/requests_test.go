@@ -500,7 +500,7 @@ func TestLiveChanges(t *testing.T) {
 			return err
 		},
 		`deny 10.0.0.7 at "web" for 1h0m0s by ` + me: func() error { _, err := r.Deny(t.Context(), "10.0.0.7", "web", time.Hour, false); return err },
-		`undeny 10.0.0.7 at "" by ` + me:             func() error { return r.Undeny(t.Context(), "10.0.0.7", "") },
+		`undeny 10.0.0.7 at "" by ` + me:             func() error { return changed(r.Undeny(t.Context(), "10.0.0.7", "")) },
 		"end --listener web --source 10.0.0.7 now true over 0s grace 0s quiet 0s reset false dry false by " + me: func() error {
 			d, err := r.Deny(t.Context(), "10.0.0.7", "web", time.Hour, true)
 			if d.Ended == nil {

@@ -115,9 +115,9 @@ func (b *balancer) Deny(source, listener string, within time.Duration, by string
 	return admin.NewDenial{Denial: admin.Denial{Source: source, Listener: listener}}, known("listener", cmp.Or(listener, "web"), "web")
 }
 
-func (b *balancer) Undeny(source, listener, by string) error {
+func (b *balancer) Undeny(source, listener, by string) (admin.Changed, error) {
 	b.note("undeny %s at %q by %s", source, listener, by)
-	return known("listener", cmp.Or(listener, "web"), "web")
+	return admin.Changed{Changed: true}, known("listener", cmp.Or(listener, "web"), "web")
 }
 
 func (b *balancer) Mirrors(listener string) (admin.MirrorReports, error) {
@@ -195,14 +195,14 @@ func (b *balancer) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.End
 	return admin.EndpointChanged{Endpoint: c.Endpoint}, known("upstream", c.Upstream, "shop")
 }
 
-func (b *balancer) ReadyListener(_ context.Context, name, by string) (bool, error) {
+func (b *balancer) ReadyListener(_ context.Context, name, by string) (admin.Changed, error) {
 	b.note("ready listener %s by %s", name, by)
-	return false, known("listener", name, "web")
+	return admin.Changed{}, known("listener", name, "web")
 }
 
-func (b *balancer) SetSplit(listener string, route int, percent map[string]float64, by string) (bool, error) {
+func (b *balancer) SetSplit(listener string, route int, percent map[string]float64, by string) (admin.Changed, error) {
 	b.note("split %d of %s: %v by %s", route, listener, percent, by)
-	return true, known("listener", listener, "web")
+	return admin.Changed{Changed: true}, known("listener", listener, "web")
 }
 
 // A reloader keeps a number. If bad is set, Reload returns it.

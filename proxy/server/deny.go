@@ -53,12 +53,7 @@ func (s *Server) Deny(text, listener string, within time.Duration, by string) (a
 	if err != nil {
 		return admin.NewDenial{}, err
 	}
-	s.liveChanges.keep()
-	done := admin.NewDenial{Denial: made}
-	if err := s.liveChanges.unkept(); err != nil {
-		done.Unkept = err.Error()
-	}
-	return done, nil
+	return admin.NewDenial{Denial: made, Unkept: s.liveChanges.kept(false)}, nil
 }
 
 func (d *denials) deny(rule source.Rule, listener string, within time.Duration, by string) (admin.Denial, error) {
@@ -83,13 +78,15 @@ func (d *denials) deny(rule source.Rule, listener string, within time.Duration, 
 }
 
 // Undeny implements [admin.Balancer].
-func (s *Server) Undeny(text, listener, by string) error {
+func (s *Server) Undeny(text, listener, by string) (done admin.Changed, err error) {
 	rule, err := source.ParseRule(text)
 	if err != nil {
-		return fmt.Errorf("%w: source: %w", admin.ErrInvalid, err)
+		return done, fmt.Errorf("%w: source: %w", admin.ErrInvalid, err)
 	}
-	defer s.liveChanges.keep() // after mu is released
-	return s.denials.remove(rule, listener, by)
+	if err := s.denials.remove(rule, listener, by); err != nil {
+		return done, err
+	}
+	return admin.Changed{Changed: true, Unkept: s.liveChanges.kept(true)}, nil
 }
 
 func (d *denials) remove(rule source.Rule, listener, by string) error {

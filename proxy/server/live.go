@@ -84,21 +84,28 @@ func (l *liveChanges) keep() {
 	}
 }
 
-// unkept returns why changes by hand do not survive a restart; nil: they do.
-func (l *liveChanges) unkept() error {
+// kept is keep after a command, and returns why a restart loses the change; "": it does not. takenBack says that the
+// command only took back earlier changes, so without a state file a restart has nothing to lose.
+func (l *liveChanges) kept(takenBack bool) string {
+	l.keep()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case l.store == nil && takenBack:
+		return ""
 	case l.store == nil && l.cfg.StateFile != "":
-		return errNoStateYet
+		return "state_file takes effect after a restart"
 	case l.store == nil:
-		return errNoState
+		return "no state_file"
 	}
 	err := l.store.Err()
-	if err != nil && !l.closing {
-		err = fmt.Errorf("%w; Penstock tries again every %v", err, keepEvery)
+	switch {
+	case err == nil:
+		return ""
+	case l.closing:
+		return err.Error()
 	}
-	return err
+	return fmt.Sprintf("%v; Penstock tries again every %v", err, keepEvery)
 }
 
 func (l *liveChanges) logEnded(ended []live.Ended) {

@@ -69,6 +69,58 @@ upstreams: [{name: u, endpoints: [{name: a, address: %q}, {name: b, address: %[1
 	}
 }
 
+// TestEachChangeSaysThatItIsNotKept: each command that changes something by hand, or takes it back, says that the state
+// file could not be written.
+func TestEachChangeSaysThatItIsNotKept(t *testing.T) {
+	t.Parallel()
+
+	path := filepath.Join(t.TempDir(), "state")
+	r := startAt(t, path, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", routes: [{split: [{upstream: u, percent: 50}, {upstream: v, percent: 50}]}]}]
+upstreams: [{name: u, endpoints: [{name: a, address: %q}]}, {name: v, endpoints: [%[1]q]}]`, named(t, "a")))
+	percent := map[string]float64{"u": 40, "v": 60}
+	commands := []struct {
+		name string
+		run  func() (unkept string, err error)
+	}{
+		{"endpoint drain", func() (string, error) { return r.change(t, "drain", "a", 0).Unkept, nil }},
+		{"endpoint ready", func() (string, error) { return r.change(t, "ready", "a", 0).Unkept, nil }},
+		{"endpoint ready again", func() (string, error) { return r.change(t, "ready", "a", 0).Unkept, nil }},
+		{"split set", func() (string, error) {
+			done, err := r.Server.SetSplit("l", 0, percent, "t")
+			return done.Unkept, err
+		}},
+		{"listener drain", func() (string, error) {
+			done, err := r.Server.DrainListener("l", "t")
+			return done.Unkept, err
+		}},
+		{"listener ready", func() (string, error) {
+			done, err := r.Server.ReadyListener(t.Context(), "l", "t")
+			return done.Unkept, err
+		}},
+		{"deny add", func() (string, error) {
+			done, err := r.Deny("10.0.0.7", "", time.Hour, "t")
+			return done.Unkept, err
+		}},
+		{"deny remove", func() (string, error) {
+			done, err := r.Server.Undeny("10.0.0.7", "", "t")
+			return done.Unkept, err
+		}},
+	}
+	for _, c := range commands {
+		if unkept, err := c.run(); err != nil || unkept != "" {
+			t.Errorf("%s: %q, error %v", c.name, unkept, err)
+		}
+	}
+	percent["u"], percent["v"] = 30, 70
+	must(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700))) // nothing can be written there
+	for _, c := range commands {
+		if unkept, err := c.run(); err != nil || !strings.Contains(unkept, "tries again") {
+			t.Errorf("%s when the file cannot be written: %q, error %v", c.name, unkept, err)
+		}
+	}
+}
+
 // TestStateFileOfADrain: a process that drains does not say that it tries again to write the state file, because it does not.
 func TestStateFileOfADrain(t *testing.T) {
 	t.Parallel()
@@ -556,8 +608,8 @@ upstreams: [{name: u, endpoints: [%q]}]`, sockets.Port(t), named(t, "a")))
 	}
 	other.Close()
 	for _, first := range []bool{true, false} {
-		if changed, err := r.Server.ReadyListener(context.Background(), "m", "t"); err != nil || changed != first {
-			t.Fatalf("ready: changed %v, %v", changed, err)
+		if done, err := r.Server.ReadyListener(context.Background(), "m", "t"); err != nil || done.Changed != first {
+			t.Fatalf("ready: changed %v, %v", done.Changed, err)
 		}
 	}
 	if got := whose(t, r.At("m")); got != "a" || r.At("m") != m || len(r.live()) != 0 {

@@ -17,11 +17,7 @@ import (
 	"github.com/penstock/penstock/proxy/internal/state"
 )
 
-var (
-	errDrained    = errors.New("its endpoint was drained")
-	errNoState    = errors.New("no state_file")
-	errNoStateYet = errors.New("state_file takes effect after a restart")
-)
+var errDrained = errors.New("its endpoint was drained")
 
 // ChangeEndpoint implements [admin.Balancer].
 func (s *Server) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.EndpointChanged, error) {
@@ -29,15 +25,12 @@ func (s *Server) ChangeEndpoint(c *admin.EndpointChange, by string) (admin.Endpo
 	if err != nil {
 		return done, err
 	}
-	s.liveChanges.keep()
-	if err := s.liveChanges.unkept(); err != nil && !(s.liveChanges.store == nil && takenBack) {
-		done.Unkept = err.Error()
-	}
+	done.Unkept = s.liveChanges.kept(takenBack)
 	return done, nil
 }
 
-// changeEndpoint changes an endpoint. takenBack says that it only took back earlier changes, so a restart has nothing
-// to lose.
+// changeEndpoint changes an endpoint. takenBack says that it only took back earlier changes, or changed nothing, so a
+// restart has nothing to lose.
 func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (done admin.EndpointChanged, takenBack bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +52,7 @@ func (h *endpointChanges) changeEndpoint(c *admin.EndpointChange, by string) (do
 	if err != nil {
 		return done, false, err
 	}
-	takenBack = !slices.ContainsFunc(e.set.All(), func(c state.Change) bool { return !slices.Contains(h.live.All(), c) })
+	takenBack = e.from == e.to || !slices.ContainsFunc(e.set.All(), func(c state.Change) bool { return !slices.Contains(h.live.All(), c) })
 	if e.from != e.to {
 		if err := h.manager.edit(u, e.set); err != nil {
 			return done, false, err
@@ -322,7 +315,7 @@ func (h *endpointChanges) onEndpoint(kind state.Kind, u *upstream, m *member, by
 
 // DrainListener implements [admin.Balancer].
 func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err error) {
-	defer s.liveChanges.keep() // after mu is released
+	defer func() { done.Unkept = s.liveChanges.kept(!done.Changed) }() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[name]
@@ -356,8 +349,8 @@ func (s *Server) DrainListener(name, by string) (done admin.ListenerDrained, err
 }
 
 // ReadyListener implements [admin.Balancer].
-func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bool, err error) {
-	defer s.liveChanges.keep() // after mu is released
+func (s *Server) ReadyListener(ctx context.Context, name, by string) (done admin.Changed, err error) {
+	defer func() { done.Unkept = s.liveChanges.kept(true) }() // after mu is released
 	s.mu.Lock()
 	cfg := s.cfg
 	s.mu.Unlock()
@@ -367,61 +360,63 @@ func (s *Server) ReadyListener(ctx context.Context, name, by string) (changed bo
 	l := s.listeners[name]
 	switch {
 	case l == nil:
-		return false, missing("listener", name, s.listeners)
+		return done, missing("listener", name, s.listeners)
 	case s.closing:
-		return false, errClosing
+		return done, errClosing
 	case !l.drained:
-		return false, nil
+		return done, nil
 	}
 	was := s.liveChanges.live
 	s.liveChanges.live = manual{s.liveChanges.live.Without(state.Key{Kind: state.ListenerDrained, Listener: name})}
 	if err := s.apply(ctx, s.cfg, nil); err != nil { // for instance, its address is taken by now
 		s.liveChanges.live = was
-		return false, err
+		return done, err
 	}
 	s.liveChanges.markLive()
 	s.liveChanges.logOperator(by, "ready", admin.Draining, admin.Serving, "listener", name)
-	return true, nil
+	done.Changed = true
+	return done, nil
 }
 
 // SetSplit implements [admin.Balancer].
-func (s *Server) SetSplit(listener string, route int, percent map[string]float64, by string) (changed bool, err error) {
-	defer s.liveChanges.keep() // after mu is released
+func (s *Server) SetSplit(listener string, route int, percent map[string]float64, by string) (done admin.Changed, err error) {
+	takenBack := false
+	defer func() { done.Unkept = s.liveChanges.kept(takenBack) }() // after mu is released
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.listeners[listener]
 	switch {
 	case l == nil:
-		return false, missing("listener", listener, s.listeners)
+		return done, missing("listener", listener, s.listeners)
 	case route < 0 || route >= len(l.shares) || l.shares[route].split == nil:
-		return false, missingf("listener %q, route %d, has no split: penstock split lists the splits", listener, route)
+		return done, missingf("listener %q, route %d, has no split: penstock split lists the splits", listener, route)
 	}
 	sh, split := &l.shares[route], l.cfg.Routes[route].Split
 	now := make([]float64, len(split))
 	for i, share := range split {
 		p, ok := percent[share.Upstream]
 		if !ok {
-			return false, fmt.Errorf("%w: the split also has the upstream %s: write its percentage too", admin.ErrInvalid, share.Upstream)
+			return done, fmt.Errorf("%w: the split also has the upstream %s: write its percentage too", admin.ErrInvalid, share.Upstream)
 		}
 		now[i] = p
 	}
 	if len(percent) != len(split) {
-		return false, fmt.Errorf("%w: write a percentage for each upstream of the split, and for no other upstream", admin.ErrInvalid)
+		return done, fmt.Errorf("%w: write a percentage for each upstream of the split, and for no other upstream", admin.ErrInvalid)
 	}
 	if err := sh.split.Set(now...); err != nil {
-		return false, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
+		return done, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
 	}
 	c := changeOf(state.Split, by)
 	c.Listener, c.Route, c.Match, c.Line, c.Value = listener, route, live.MatchLine(&l.cfg.Routes[route]), live.SplitLine(split), live.Percentages(split, now)
 	set := s.liveChanges.live.Without(c.Key())
-	if c.Value != c.Line {
+	if takenBack = c.Value == c.Line; !takenBack {
 		set = set.With(c)
 	}
 	s.liveChanges.setLive(set)
 	s.liveChanges.logOperator(by, "split", live.Percentages(split, sh.now), c.Value, "listener", listener, "route", route)
-	changed = !slices.Equal(sh.now, now)
+	done.Changed = !slices.Equal(sh.now, now)
 	sh.now = now
-	return changed, nil
+	return done, nil
 }
 
 // find returns an endpoint by its name, or by its address if no other endpoint has this address.

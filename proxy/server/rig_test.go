@@ -21,7 +21,7 @@ import (
 // A rig is a load balancer that serves, until the end of the test.
 type rig struct{ *loadbalancer.Instance }
 
-// DrainListener, ReadyListener and SetSplit return the errors of the server's alone.
+// DrainListener, ReadyListener, SetSplit and Undeny return the errors of the server's alone.
 func (r *rig) DrainListener(name, by string) error {
 	_, err := r.Server.DrainListener(name, by)
 	return err
@@ -34,6 +34,11 @@ func (r *rig) ReadyListener(ctx context.Context, name, by string) error {
 
 func (r *rig) SetSplit(listener string, route int, percent map[string]float64, by string) error {
 	_, err := r.Server.SetSplit(listener, route, percent, by)
+	return err
+}
+
+func (r *rig) Undeny(source, listener, by string) error {
+	_, err := r.Server.Undeny(source, listener, by)
 	return err
 }
 

@@ -107,7 +107,7 @@ func show[T any](e *cli.Env, of asker, command string, inJSON bool, ask func(ctx
 // change asks a process to make a change, and prints text, followed by "as before" if nothing changed.
 func change(e *cli.Env, of asker, command, text string, ask func(ctx context.Context, c *admin.Client) (admin.Changed, error)) error {
 	return show(e, of, command, false, ask, func(w io.Writer, done *admin.Changed) error {
-		return say(w, "%s\n", display.Text(text+when(!done.Changed, ", as before")))
+		return say(w, "%s\n%s", display.Text(text+when(!done.Changed, ", as before")), unkept(done.Unkept))
 	})
 }
 

@@ -204,9 +204,7 @@ func writeChanged(e *cli.Env, upstream string, done *admin.EndpointChanged) erro
 	if weightless && !still {
 		fmt.Fprintf(&text, "%s gets no clients, because its weight is 0: penstock endpoint weight %[1]s N changes the weight\n", of)
 	}
-	if done.Unkept != "" && done.From != done.To {
-		text.WriteString(unkept(done.Unkept))
-	}
+	text.WriteString(unkept(done.Unkept))
 	_, err := fmt.Fprint(e.Stdout, text.String())
 	return err
 }
@@ -223,9 +221,12 @@ func itsReset(n, all int64, within time.Duration) string {
 	return fmt.Sprintf("; %s reset after %s (drain_timeout)", its, config.ShowDuration(within))
 }
 
-// unkept says why a change is lost at a restart.
+// unkept says why a change is lost at a restart; "": it is not.
 func unkept(why string) string {
-	if why == "no state_file" {
+	switch why {
+	case "":
+		return ""
+	case "no state_file":
 		return "a reload keeps this; without a state_file a restart loses it\n"
 	}
 	return fmt.Sprintf("a reload keeps this, a restart loses it: %s\n", display.Text(why))

@@ -231,7 +231,7 @@ func (c *listenerDrainCmd) Run(e *cli.Env) error {
 		default:
 			sessions += fmt.Sprintf(" may last until %s", done.Until.Local().Format(time.DateTime))
 		}
-		return say(w, "listener %s is closed%s: %s\n", display.Text(c.Name), before, sessions)
+		return say(w, "listener %s is closed%s: %s\n%s", display.Text(c.Name), before, sessions, unkept(done.Unkept))
 	})
 }
 

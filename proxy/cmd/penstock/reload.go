@@ -54,12 +54,13 @@ func (c *reloadCmd) Run(e *cli.Env) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(writeReloaded(e.Stdout, done, o.Confirm != 0), writeUndiscovered(ctx, client, e.Stdout))
+		return errors.Join(writeReloaded(e.Stdout, done, o.Confirm != 0), writeFaults(ctx, client, e.Stdout))
 	})
 }
 
-// writeUndiscovered names the upstreams for which discovery has no endpoints after a change.
-func writeUndiscovered(ctx context.Context, client *admin.Client, w io.Writer) error {
+// writeFaults names the upstreams for which discovery has no endpoints after a change, and says what is wrong
+// with the file of changes by hand.
+func writeFaults(ctx context.Context, client *admin.Client, w io.Writer) error {
 	s, err := client.Status(ctx)
 	if err != nil {
 		return nil // the change itself has been made
@@ -70,6 +71,9 @@ func writeUndiscovered(ctx context.Context, client *admin.Client, w io.Writer) e
 		if d := u.Discovery; d != nil && !there {
 			err = errors.Join(err, say(w, "upstream %s has no endpoints: %s\n", u.Name, display.Text(d.Kind+" "+d.From+when(d.Denied != "", ": "+d.Denied))))
 		}
+	}
+	if f := s.StateFile; f != nil && f.Problem != "" {
+		err = errors.Join(err, say(w, "the file of changes by hand: %s\n", display.Text(f.Problem)))
 	}
 	return err
 }
@@ -182,7 +186,7 @@ func (c *rollbackCmd) Run(e *cli.Env) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(writeRolledBack(e.Stdout, &done), writeUndiscovered(ctx, client, e.Stdout))
+		return errors.Join(writeRolledBack(e.Stdout, &done), writeFaults(ctx, client, e.Stdout))
 	})
 }
 

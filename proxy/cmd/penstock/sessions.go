@@ -452,10 +452,7 @@ func writeDenial(w io.Writer, d *admin.NewDenial) error {
 	if d.Ended != nil {
 		err = writeEnded(w, d.Ended)
 	}
-	if d.Unkept != "" {
-		_, err = io.WriteString(w, unkept(d.Unkept))
-	}
-	return err
+	return errors.Join(err, say(w, "%s", unkept(d.Unkept)))
 }
 
 func writeGoingOn(w io.Writer, n int64, q *admin.SessionQuery) error {
@@ -473,10 +470,10 @@ type denyRemoveCmd struct {
 
 func (c *denyRemoveCmd) Run(e *cli.Env) error {
 	return c.ask(e, "deny remove", func(ctx context.Context, client *admin.Client) error {
-		err := client.Undeny(ctx, c.Source, c.Listener)
+		done, err := client.Undeny(ctx, c.Source, c.Listener)
 		if err == nil {
 			at := when(c.Listener != "", " at listener "+c.Listener)
-			_, err = fmt.Fprintf(e.Stdout, "%s is no longer denied%s\n", display.Text(c.Source), display.Text(at))
+			err = say(e.Stdout, "%s is no longer denied%s\n%s", display.Text(c.Source), display.Text(at), unkept(done.Unkept))
 		}
 		return err
 	})
