@@ -187,10 +187,15 @@ func (s *Server) settle(c *change) {
 	}
 	s.placement.logLasting(s.log, c.cfg, s.lanes)
 	s.lanes.Settle(c.laneChanges())
+	recount := false
 	for _, l := range c.listeners {
+		recount = recount || limitsSources(l.cfg) && (l.old == nil || !limitsSources(l.old.cfg))
 		if l.old != nil && l.old != l.listener {
 			l.old.close(l.listener)
 		}
+	}
+	if recount {
+		s.group.Recount()
 	}
 	var gone []*member
 	for _, u := range c.upstreams {

@@ -169,6 +169,13 @@ func (s *Server) applyAt(ctx context.Context, cfg *config.Config, stage swapStag
 	return nil
 }
 
+// CountedSources returns how many of a listener's clients are counted by their source.
+func (s *Server) CountedSources(listener string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listeners[listener].sources.Stats().Connections
+}
+
 // AgeDenials has the latest denial be a minute old.
 func (s *Server) AgeDenials() {
 	s.mu.Lock()

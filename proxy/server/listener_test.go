@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -492,6 +493,50 @@ upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a")))
 	if n := strings.Count(r.Log.String(), "listener=l limit="); n > 2 { // twice if the test takes long
 		t.Errorf("logged %d times", n)
 	}
+}
+
+// TestNewLimitOfSources: a limit that a reload brings counts the sessions that are there: no more come until the source has
+// fewer. So do sessions that began while there was none, if it comes back.
+func TestNewLimitOfSources(t *testing.T) {
+	t.Parallel()
+
+	text := fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u, limits: {per_source: %%d}}, {name: h, bind: "127.0.0.1:0", upstream: u, accept_proxy: {from: [127.0.0.0/8]}, limits: {per_source: %%[1]d}}]
+upstreams: [{name: u, endpoints: [%q]}]`, named(t, "a"))
+	r := start(t, fmt.Sprintf(text, 0))
+	join := func() net.Conn {
+		t.Helper()
+		c := client(t, r.At("l"))
+		line(t, c)
+		return c
+	}
+	proxied := func(c net.Conn) net.Conn {
+		_, err := io.WriteString(c, "PROXY TCP4 10.0.0.7 127.0.0.1 1 1\r\n")
+		must(t, err)
+		return c
+	}
+	present, late := [2]net.Conn{join(), join()}, client(t, r.At("h"))
+	line(t, proxied(client(t, r.At("h"))))
+	r.Until("the late one is accepted", func() bool { return r.Status().Connections.Active == 4 })
+	limited := func() {
+		t.Helper()
+		r.Reload(fmt.Sprintf(text, 1))
+		r.Until("present sessions count", func() bool { return r.CountedSources("l") == 2 && r.CountedSources("h") == 1 })
+		refused(t, r.At("l"))
+		isReset(t, proxied(client(t, r.At("h"))))
+	}
+	limited()
+	isReset(t, proxied(late))
+	r.Reload(fmt.Sprintf(text, 0))
+	present[0].Close()
+	r.Until("its place is free", func() bool { return r.CountedSources("l") == 1 })
+	present[0] = join()
+	limited()
+	present[0].Close()
+	present[1].Close()
+	r.Until("their places are free", func() bool { return r.CountedSources("l") == 0 })
+	join()
+	refused(t, r.At("l"))
 }
 
 // TestSourcesOfAnyLimit: sources are limited whatever the limit of descriptors is: in containers it may be a thousand million.

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -30,9 +31,10 @@ type ListenerState struct {
 	// Loops call it, several at a time, and it must not wait. It may be nil, and is set before there are clients.
 	Paused func(limit string, now time.Duration)
 
-	Accepted atomic.Int64             // clients
-	current  atomic.Pointer[Listener] // the generation in force; nil: none
-	queue    queue                    // clients beyond Connections that two loops have accepted at once
+	Accepted atomic.Int64                  // clients
+	current  atomic.Pointer[Listener]      // the generation in force; nil: none
+	sources  atomic.Pointer[limit.Sources] // of all generations that limit sources; nil: none was in force
+	queue    queue                         // clients beyond Connections that two loops have accepted at once
 	account
 	pausedAt atomic.Uint32 // the admissionLimit at which accepting pauses now
 
@@ -240,10 +242,11 @@ func (a *admission) source(c *worker.Client, now int64) error {
 			return err
 		}
 	}
-	if a.cfg.Sources == nil {
+	sources := a.sources()
+	if sources == nil {
 		return nil
 	}
-	entry, err := a.cfg.Sources.Admit(c.Source(), now)
+	entry, err := sources.Admit(c.Source(), now)
 	if err != nil {
 		return err
 	}
@@ -251,10 +254,29 @@ func (a *admission) source(c *worker.Client, now int64) error {
 	return nil
 }
 
+// sources returns the limits of sources in force; nil: there are none.
+func (a *admission) sources() *limit.Sources {
+	if l := a.state.current.Load(); l != nil {
+		return l.cfg.Sources
+	}
+	return a.cfg.Sources
+}
+
+// Uncounted implements [worker.Admitter]: a limit of sources that is new counts present sessions, even beyond it.
+func (a *admission) Uncounted(token admissionToken) func(source.Source, int64) admissionToken {
+	sources := a.sources()
+	if sources == nil || limit.Entry(token) != 0 {
+		return nil
+	}
+	return func(from source.Source, now int64) admissionToken {
+		return token | admissionToken(sources.Adopt(from, now))
+	}
+}
+
 func (a *admission) Released(token admissionToken) {
 	state := a.state
-	if entry := limit.Entry(token); entry != 0 { // from the table of this admission, which has admitted the client
-		a.cfg.Sources.Leave(entry)
+	if entry := limit.Entry(token); entry != 0 {
+		cmp.Or(a.cfg.Sources, state.sources.Load()).Leave(entry)
 	}
 	if token&overLimit != 0 {
 		return

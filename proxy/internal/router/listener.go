@@ -34,7 +34,8 @@ type ListenerConfig struct {
 	Access limit.Access
 	// Denials are set by operators while clients come and go; nil: none.
 	Denials *limit.Denials
-	// Sources limits each source by itself, Process the rate of all listeners together; nil: no limit.
+	// Sources limits each source by itself, and is the same in all generations of a State. Process is the rate of all
+	// listeners together. nil: no limit.
 	Sources *limit.Sources
 	Process *limit.Rate
 	// SourcePrefix is the number of bits of an IPv4 and of an IPv6 address that form a source
@@ -135,7 +136,13 @@ func (l *Listener) Service() *worker.Service {
 
 // Enforce makes this the generation in force. Its rules of access, for PROXY headers and for certificates now apply to
 // earlier clients without an endpoint. They go to its upstreams if no endpoint serves them.
-func (l *Listener) Enforce() { l.state.current.Store(l) }
+// Its limits of sources apply to them, too.
+func (l *Listener) Enforce() {
+	if s := l.cfg.Sources; s != nil {
+		l.state.sources.Store(s)
+	}
+	l.state.current.Store(l)
+}
 
 // Forget releases the state of sessions to removed endpoints.
 func (l *Listener) Forget(gone map[*Endpoint]bool) {

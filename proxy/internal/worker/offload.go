@@ -255,7 +255,7 @@ func (w *worker) rejoin(h *Offloaded, r *Rejoin) error {
 	w.load.Add(1)
 	s.clients++
 	w.note(n, c)
-	n.admissionToken = c.AdmissionToken
+	n.admissionToken = w.counted(s, c.AdmissionToken, c.Source)
 	if rec := c.Record; rec != nil {
 		c.Record = nil
 		rec.Joined = w.loop.Now()

@@ -206,6 +206,8 @@ func (a *counted) AdmitSource(c *worker.Client, _ int64) error {
 	return nil
 }
 
+func (*counted) Uncounted(uint64) func(source.Source, int64) uint64 { return nil }
+
 // tokenOf returns an admission token of a client's source.
 func tokenOf(s source.Source) uint64 {
 	h := fnv.New64a()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/proxy/internal/record"
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/relay"
 )
 
@@ -50,6 +51,29 @@ func (w *worker) scanSomeClients() {
 	if w.clientScans = w.clientScans[1:]; len(w.clientScans) > 0 {
 		w.post(w.scanClientsOn)
 	}
+}
+
+// Recount counts the present sessions by their sources that were not counted before, see [Admitter]. It does not wait.
+func (g *Group) Recount() {
+	for _, w := range g.workers {
+		w.post(func() {
+			w.scanClients(func(w *worker, n *conn) {
+				if n.state == joined {
+					n.admissionToken = w.counted(n.ref.serving, n.admissionToken, func() source.Source { from, _ := w.sourceOf(n); return from })
+				}
+			}, nil)
+		})
+	}
+}
+
+// counted returns the token of a client that is counted by its source, if sources are counted now.
+func (w *worker) counted(s *serving, admissionToken uint64, from func() source.Source) uint64 {
+	if a := s.service.Admitter; a != nil {
+		if count := a.Uncounted(admissionToken); count != nil {
+			return count(from(), w.loop.Now())
+		}
+	}
+	return admissionToken
 }
 
 // A Match reports whether it selects the sessions of a socket with a binding, nil for none. Loops call it, several at a

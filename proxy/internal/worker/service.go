@@ -10,6 +10,7 @@ import (
 
 	"github.com/penstock/penstock/loop"
 	"github.com/penstock/penstock/proxy/internal/proxyproto"
+	"github.com/penstock/penstock/proxy/internal/source"
 	"github.com/penstock/penstock/proxy/sockopt"
 	"github.com/penstock/penstock/relay"
 )
@@ -138,6 +139,9 @@ type Admitter interface {
 	// unix client. If it or Admit returns an error, the client is reset, and [Host.Refused] is
 	// called.
 	AdmitSource(c *Client, now int64) error
+	// Uncounted returns how to count a client by its source and get its new token, if it was admitted while sources were not
+	// counted, but they are now; otherwise nil. It is asked when the client is joined, and about sessions by [Group.Recount].
+	Uncounted(admissionToken uint64) (count func(from source.Source, now int64) uint64)
 	// Released is called once for each client for which Admit has returned nil, after its end, with the last value of
 	// [Client.AdmissionToken].
 	Released(admissionToken uint64)

@@ -319,7 +319,7 @@ func (w *worker) join(c *Client) {
 	}
 	a.Gate, a.Free = c.hello.gate(w, c.moved, &c.charged)
 	w.note(n, c)
-	n.admissionToken = c.AdmissionToken
+	n.admissionToken = w.counted(s, c.AdmissionToken, c.Source)
 	ref := w.keepPending(c, bindingOf(limits))
 	c.endpoint.fd = -1
 	w.freeClient(c)
