@@ -478,6 +478,7 @@ func TestWrongFlags(t *testing.T) {
 		"reload --rollback-if=":                      "needs --confirm",
 		"reload --admin=":                            "--admin is empty",
 		"sessions --id=":                             "--id is empty: write a value, or leave the flag out (see: penstock sessions list --help)",
+		"reload --rollback-if a --rollback-if b":     "reload: --rollback-if watches one counter: write it once (see: penstock reload --help)",
 		"sessions end --source= --idle 1m":           "--source is empty",
 		"sessions --watch --json":                    "--watch prints for a terminal",
 		"sessions --top 20000":                       "write 1 to 10000",

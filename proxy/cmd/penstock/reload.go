@@ -26,7 +26,7 @@ import (
 type reloadCmd struct {
 	processFlags
 	Confirm    *cli.Timeout `placeholder:"TIME" help:"Return to the previous configuration if penstock confirm is not run within this time, such as 2m."`
-	RollbackIf *string      `placeholder:"COUNTER>N" help:"Return to the previous configuration immediately if this counter rises by more than N within the time of --confirm, such as 'refused>0'."`
+	RollbackIf []string     `sep:"none" placeholder:"COUNTER>N" help:"Return to the previous configuration immediately if this counter rises by more than N within the time of --confirm, such as 'refused>0'."`
 }
 
 func (c *reloadCmd) Run(e *cli.Env) error {
@@ -37,8 +37,11 @@ func (c *reloadCmd) Run(e *cli.Env) error {
 	if c.Confirm != nil && rollback.CheckConfirm(o.Confirm) != nil {
 		return cli.Usagef("reload: --confirm: write a time from 1s to 24h, such as 2m (see: penstock reload --help)")
 	}
-	if c.RollbackIf != nil { // an empty bound must not mean no bound
-		o.RollbackIf = *c.RollbackIf
+	switch {
+	case len(c.RollbackIf) > 1:
+		return cli.Usagef("reload: --rollback-if watches one counter: write it once (see: penstock reload --help)")
+	case len(c.RollbackIf) == 1: // an empty bound must not mean no bound
+		o.RollbackIf = c.RollbackIf[0]
 		if o.Confirm == 0 {
 			return cli.Usagef("reload: --rollback-if needs --confirm, which says how long the counter is watched: write for example --confirm 2m (see: penstock reload --help)")
 		}
