@@ -231,8 +231,8 @@ type LastMinute struct {
 type UpstreamOutage struct {
 	Since time.Time `json:"since"`          // when the outage began
 	Full  bool      `json:"full,omitempty"` // all usable endpoints are at their limit
-	// Served means that clients are served anyway: an endpoint served the last client with a known result within the
-	// last minute, or the fallback responds in place of an endpoint.
+	// Served means that clients are served anyway: an endpoint served the last client with a known result since then,
+	// within the last minute, or the fallback responds in place of an endpoint.
 	Served    bool  `json:"served,omitempty"`
 	Refused   int64 `json:"refused"`   // clients refused since then
 	Held      int64 `json:"held"`      // clients that had to wait for an endpoint since then

@@ -101,7 +101,8 @@ upstreams: [{name: u, endpoints: [%q], source_address: %q, health_check: {interv
 	r.Until("a check from the other address", func() bool { return from.Load() == "127.0.0.10" })
 }
 
-// TestPanic: when too many endpoints are unhealthy, by a check in TLS at another port than theirs, health is ignored.
+// TestPanic: when too many endpoints are unhealthy, by a check in TLS at another port than theirs, health is ignored. Clients who
+// are served so say nothing of a later outage.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 
@@ -120,7 +121,16 @@ upstreams: [{name: u, endpoints: [{address: %q, name: a}], panic_below: %v, queu
 	if !r.Status().Upstreams[0].Panic {
 		t.Error("the status does not report panic")
 	}
-	r.Until("the outage is over for clients, though its cause is not", func() bool { o := r.Status().Upstreams[0].Outage; return o != nil && o.Served })
+	outage := func() *admin.UpstreamOutage { return r.Status().Upstreams[0].Outage }
+	r.Until("the outage is over for clients, though its cause is not", func() bool { o := outage(); return o != nil && o.Served })
+	r.Logs(`msg="an upstream has no usable endpoint"`)
+	role.well.Store(true)
+	r.Logs(`msg="an upstream has a usable endpoint again"`)
+	role.well.Store(false)
+	r.Until("the next outage", func() bool { return outage() != nil })
+	if outage().Served {
+		t.Error("a client who was served before it counts for the next outage")
+	}
 }
 
 // TestDrainOfAnEndpoint: a draining endpoint gets no new clients, its sessions may last for the

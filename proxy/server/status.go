@@ -601,7 +601,7 @@ func (r *reader) whyUnresolved(m *member) string {
 	return ""
 }
 
-// An upstream without a usable endpoint counts as serving for servedFor after the last client that it served.
+// An upstream without a usable endpoint counts as serving for servedFor after the last client that it served in this outage.
 const servedFor = time.Minute
 
 // missed adds the recent refusals and withheld ejections to an upstream's status.
@@ -621,15 +621,13 @@ func (r *reader) missed(u *upstream, st *admin.Upstream) {
 		st.LastMinute.RefusedBy = by
 	}
 	seen := u.seen()
-	if seen.Condition == monitor.Usable {
+	o, is := r.watcher.outages.Of(now, &seen)
+	if !is {
 		return
 	}
-	o, known := r.watcher.outages.Of(&seen)
-	if !known || o.Condition < seen.Condition { // no look has seen this condition yet
-		o = monitor.Outage{Since: now}
-	}
+	since := max(now-int64(servedFor), o.Since-int64(lookEvery)) // it may have begun so long before it was noticed
 	st.Outage = &admin.UpstreamOutage{
-		Since: r.wall(o.Since), Full: seen.Condition == monitor.Full, Served: u.snapshot.Respond != nil || u.router.ServedSince(now-int64(servedFor)), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
+		Since: r.wall(o.Since), Full: o.Condition == monitor.Full, Served: u.snapshot.Respond != nil || u.router.ServedSince(since), Refused: o.Refused, Held: o.Held, Fallbacks: o.Fallbacks, Unserved: o.Unserved,
 	}
 }
 

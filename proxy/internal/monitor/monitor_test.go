@@ -215,15 +215,20 @@ const (
 func TestOutageIsLoggedOnce(t *testing.T) {
 	s := newStage(t)
 	s.look(1, monitor.Usable, 5)
+	now := s.up
+	now.Condition, now.Refused = monitor.Unusable, now.Refused+3 // since the last look
+	if o, ok := s.Of(at(1.5), &now); !ok || o.Since != at(1.5) || o.Refused != 3 || o.Condition != monitor.Unusable {
+		t.Errorf("before a look has got it, it is %+v, %v", o, ok)
+	}
 	s.look(2, monitor.Unusable, 7, begins)
 	s.look(3, monitor.Unusable, 100)
-	now := s.up
-	now.Refused += 3 // since the last look
-	if o, ok := s.Of(&now); !ok || o.Since != at(2) || o.Refused != 110 || o.Held != 214 || o.Condition != monitor.Unusable {
+	now = s.up
+	now.Refused += 3
+	if o, ok := s.Of(at(3.5), &now); !ok || o.Since != at(2) || o.Refused != 110 || o.Held != 214 || o.Condition != monitor.Unusable {
 		t.Errorf("it is %+v, %v", o, ok)
 	}
 	s.look(12.075, monitor.Usable, 1)
-	if o, ok := s.Of(&s.up); ok {
+	if o, ok := s.Of(at(9), &s.up); ok {
 		t.Errorf("when it is over: %+v", o)
 	}
 	s.look(13.075, monitor.Usable, 10, ends+"10s refused=108 held=216 fallbacks=0")
@@ -239,7 +244,7 @@ func TestOutageThatIsBack(t *testing.T) {
 	s.look(3, monitor.Usable, 1)
 	s.look(3.5, monitor.Unusable, 2)
 	s.look(4, monitor.Unusable, 3)
-	if o, ok := s.Of(&s.up); !ok || o.Since != at(3.5) || o.Refused != 5 || o.Held != 10 {
+	if o, ok := s.Of(at(9), &s.up); !ok || o.Since != at(3.5) || o.Refused != 5 || o.Held != 10 {
 		t.Errorf("it is %+v, %v", o, ok)
 	}
 	s.look(5, monitor.Usable, 0)
@@ -344,7 +349,7 @@ func TestManyOutages(t *testing.T) {
 		t.Errorf("%d lines at the end, of them %s", n, text)
 	}
 	s.Look(at(4), nil, nil)
-	if _, ok := s.Of(&monitor.Upstream{Key: 1}); ok {
+	if _, ok := s.Of(at(9), &monitor.Upstream{Key: 1}); ok {
 		t.Error("an upstream that is gone has an outage")
 	}
 }
@@ -358,7 +363,7 @@ func TestUnservedOfAnOutage(t *testing.T) {
 	s.look(2, monitor.Unusable, 0, begins)
 	s.up.Unserved = 140
 	s.look(3, monitor.Unusable, 0)
-	if o, ok := s.Of(&s.up); !ok || o.Unserved != 136 {
+	if o, ok := s.Of(at(9), &s.up); !ok || o.Unserved != 136 {
 		t.Errorf("it is %+v, %v", o, ok)
 	}
 	s.look(4, monitor.Usable, 0)

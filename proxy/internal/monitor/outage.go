@@ -133,15 +133,22 @@ func (o *Outages) Look(now int64, upstreams []Upstream, explain func(key any) st
 	o.logEnded(ended)
 }
 
-// Of returns the present outage of an upstream, even before it is logged, with its cost until now. If the upstream was
+// Of returns the outage of an upstream at a time, even before Look has got it, with its cost until now. If the upstream was
 // usable for a short time, the outage counts from when that time ended.
-func (o *Outages) Of(now *Upstream) (Outage, bool) {
-	c := o.known[now.Key]
-	if c == nil || c.kind == Usable || c.back != 0 {
+func (o *Outages) Of(at int64, now *Upstream) (Outage, bool) {
+	if now.Condition == Usable {
 		return Outage{}, false
 	}
-	cost := now.counts().since(c.fresh)
-	return Outage{c.again, c.kind, cost.refused, cost.held, cost.fallbacks, cost.unserved}, true
+	since, before := at, now.counts()
+	switch c := o.known[now.Key]; {
+	case c == nil:
+	case c.kind < now.Condition || c.back != 0: // Look has not got this condition yet
+		before = c.counts()
+	default:
+		since, before = c.again, c.fresh
+	}
+	cost := now.counts().since(before)
+	return Outage{since, now.Condition, cost.refused, cost.held, cost.fallbacks, cost.unserved}, true
 }
 
 // A turn is the result of Look for one upstream.
