@@ -207,7 +207,8 @@ upstreams:
 	}
 }
 
-// TestFallbackServes: the metrics say of an upstream with a fallback whether that fallback, or the fallback's own, takes clients.
+// TestFallbackServes: the metrics say of an upstream with a fallback whether that fallback, or the fallback's own, takes clients,
+// or responds.
 func TestFallbackServes(t *testing.T) {
 	t.Parallel()
 
@@ -219,7 +220,9 @@ upstreams:
   - {name: near, endpoints: [%[1]q], fallback: {upstream: last}}
   - {name: last, endpoints: [%[2]q]}
   - {name: vain, endpoints: [%[2]q], fallback: {upstream: dead}}
-  - {name: dead, endpoints: [%[1]q], health_check: {type: tcp, interval: 20ms, fall: 1}}`, dead, well))
+  - {name: page, endpoints: [%[1]q], fallback: {respond: sorry.txt}}
+  - {name: later, endpoints: [%[1]q], fallback: {upstream: page}}
+  - {name: dead, endpoints: [%[1]q], health_check: {type: tcp, interval: 20ms, fall: 1}}`, dead, well), "sorry.txt", "sorry\n")
 	r.Until("the fallbacks are known to serve or not", func() bool {
 		got := make(map[string]string)
 		for _, u := range r.sampled().Upstreams {
@@ -228,6 +231,6 @@ upstreams:
 				got[u.Name] = fmt.Sprint(*u.FallbackServes)
 			}
 		}
-		return fmt.Sprint(got) == "map[dead:none far:true last:none near:true vain:false]"
+		return fmt.Sprint(got) == "map[dead:none far:true last:none later:true near:true page:true vain:false]"
 	})
 }

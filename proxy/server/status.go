@@ -375,12 +375,13 @@ func (r *reader) upstream(u *upstream, to *metrics.Sample) {
 		r.describeUpstream(u, &m.Upstream)
 	} else {
 		m.Refused, m.Seconds = u.router.Refusals.Every(), u.router.Limited()
-		if u.snapshot.Fallback != nil {
-			m.FallbackServes = new(bool)
+		if s := u.snapshot; s.Fallback != nil || s.Respond != nil {
+			responds := s.Respond != nil
+			m.FallbackServes = &responds
 		}
 		for f := u.snapshot.Fallback; f != nil && !*m.FallbackServes; f = f.Fallback {
 			set := f.Set()
-			*m.FallbackServes = set != nil && set.Status().Room
+			*m.FallbackServes = f.Respond != nil || set != nil && set.Status().Room
 		}
 		for _, e := range u.order {
 			p := r.endpoint(e, u.cfg)

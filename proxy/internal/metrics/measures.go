@@ -431,7 +431,7 @@ var upstreamFamilies = []objectFamily[Upstream]{
 			e.int(e.cached("state", string(state)), u.States[state])
 		}
 	}},
-	{gauge("penstock_upstream_fallback_serves", "1 if the upstream's fallback, or its own fallback, has a usable endpoint with room; no series without a fallback upstream.", "upstream"), func(e *encoder, u *Upstream) {
+	{gauge("penstock_upstream_fallback_serves", "1 if the upstream's fallback, or its own fallback, responds or has a usable endpoint with room; no series without a fallback.", "upstream"), func(e *encoder, u *Upstream) {
 		if u.FallbackServes != nil {
 			e.bool("", *u.FallbackServes)
 		}
