@@ -381,7 +381,7 @@ func setting(t *testing.T, unit, name string) (values []string) {
 }
 
 // TestUnits: the program has the flags of its unit, the configuration beside it is valid and
-// names the passed sockets, and the notifications match the unit's type.
+// names the passed sockets, and the notifications match the unit's type. The help of process drain warns of its Restart.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 
@@ -412,6 +412,10 @@ func TestUnits(t *testing.T) {
 	}
 	if got := setting(t, "penstock.service", "Type"); len(got) != 1 || got[0] != "notify-reload" {
 		t.Errorf("Type %q: it says when it reloads", got)
+	}
+	_, help, _ = call("process", "drain", "--help")
+	if got := setting(t, "penstock.service", "Restart"); len(got) != 1 || !strings.Contains(strings.Join(strings.Fields(help), " "), "Restart="+got[0]+" starts the process again") {
+		t.Errorf("Restart %q: the help of process drain does not warn of it", got)
 	}
 	if got := setting(t, "penstock.service", "RuntimeDirectory"); len(got) != 1 || !strings.Contains(string(text), "unix:/run/"+got[0]+"/") {
 		t.Errorf("RuntimeDirectory %q is not that of the admin socket", got)

@@ -12,7 +12,7 @@ import (
 
 type processCmd struct {
 	List  processListCmd  `cmd:"" default:"withargs" help:"Show the state of the process."`
-	Drain processDrainCmd `cmd:"" help:"Drain the process, as SIGTERM does: it accepts no more clients, and resets the sessions that are left after --drain-timeout."`
+	Drain processDrainCmd `cmd:"" help:"Drain the process, as SIGTERM does: it accepts no more clients, and resets the sessions that are left after --drain-timeout. Under systemd use systemctl stop: after such a reset, Restart=on-failure starts the process again."`
 }
 
 type processListCmd struct{ adminFlags }
