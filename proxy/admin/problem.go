@@ -488,7 +488,9 @@ func joined(prefix string, parts []string) string {
 
 // unusable says why endpoints get no clients: each reason once, after the names of some of its endpoints.
 func unusable(u *Upstream) string {
-	list := slices.DeleteFunc(slices.Clone(u.Endpoints), func(e Endpoint) bool { return e.State == Removed })
+	list := slices.DeleteFunc(slices.Clone(u.Endpoints), func(e Endpoint) bool {
+		return e.State == Removed && (len(e.ByHand) == 0 || u.Discovery != nil && u.Discovery.Endpoints == 0)
+	})
 	if d := u.Discovery; len(list) == 0 && d != nil {
 		return d.Kind + " " + d.From + d.empty()
 	}

@@ -232,6 +232,26 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: dns A db.example has none (NXDOMAIN). 200 clients were refused"},
 		},
+		"none but removed ones": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Discovery = &UpstreamOutage{Since: now}, &Discovery{Kind: "file", From: "eps.yaml", Endpoints: 2}
+				u.Endpoints = []Endpoint{{Name: "former", State: Removed}, {Name: "a", State: Removed, ByHand: []string{"removed"}}, {Name: "b", State: Removed, ByHand: []string{"removed"}}}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: both are removed by hand"},
+		},
+		"none but a drained and a removed one": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Endpoints = &UpstreamOutage{Since: now}, []Endpoint{{Name: "a", State: Draining, Weight: 1}, {Name: "b", State: Removed, ByHand: []string{"removed"}}}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: a is drained; b is removed by hand"},
+		},
+		"removed ones that discovery has no more": {
+			shop(func(u *Upstream) {
+				u.Outage, u.Discovery = &UpstreamOutage{Since: now}, &Discovery{Kind: "file", From: "eps.yaml", Confirmed: now}
+				u.Endpoints = []Endpoint{{Name: "a", State: Removed, ByHand: []string{"removed"}}}
+			}),
+			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: file eps.yaml has none"},
+		},
 		"no discovered endpoint yet": {
 			shop(func(u *Upstream) {
 				u.Outage, u.Endpoints, u.Discovery = &UpstreamOutage{Since: now}, []Endpoint{{Name: "former", State: Removed}}, &Discovery{Kind: "dns", From: "A db.example"}

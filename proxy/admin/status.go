@@ -517,7 +517,7 @@ func (e *Endpoint) Unusable() string {
 	case e.State == Maint:
 		return "in maintenance"
 	case e.State == Removed:
-		return "removed"
+		return "removed" + when(len(e.ByHand) > 0, " by hand")
 	case e.Weight == 0:
 		return "weight 0"
 	case e.State == Down:

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/internal/health"
 	"github.com/penstock/penstock/proxy/internal/lb"
 	"github.com/penstock/penstock/proxy/internal/monitor"
@@ -122,8 +123,11 @@ func onlyFailingHaveRoom(set *lb.Set) bool {
 
 // whyUnusable says why the endpoints of an upstream get no clients. key is a condition's key.
 func (w *watcher) whyUnusable(key any) string {
-	u := w.upstreams[key.(*router.Upstream).Name()]
-	if u == nil || len(u.order) == 0 {
+	u, r, hand := w.upstreams[key.(*router.Upstream).Name()], w.read(), new(admin.Upstream)
+	if u != nil && (u.source == nil || len(u.found) > 0) {
+		r.removedByHand(u, hand)
+	}
+	if u == nil || len(u.order)+len(hand.Endpoints) == 0 {
 		if u != nil && u.source != nil {
 			st := u.source.Status()
 			if why := cmp.Or(st.Denied, strings.TrimPrefix(textOf(st.Err), "discovery: "+st.Kind+": ")); why != "" {
@@ -135,11 +139,14 @@ func (w *watcher) whyUnusable(key any) string {
 		}
 		return "there are none"
 	}
-	r := w.read()
-	return firstOf(u.order, func(m *member) string {
+	text := firstOf(u.order, func(m *member) string {
 		e := r.endpoint(m, u.cfg)
 		return e.Name + ": " + cmp.Or(e.Reason(), "usable again")
 	}, "; ", "; ")
+	for _, e := range hand.Endpoints[:min(len(hand.Endpoints), maxNamed)] {
+		text += "; " + e.Name + ": " + e.Reason()
+	}
+	return strings.TrimPrefix(text, "; ")
 }
 
 // Counters that are logged when they rise.

@@ -20,6 +20,22 @@ import (
 	"github.com/penstock/penstock/proxy/server"
 )
 
+// TestOutageByHand: the log of an outage names the endpoints that were removed by hand, beside drained ones.
+func TestOutageByHand(t *testing.T) {
+	t.Parallel()
+
+	r := start(t, `
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams: [{name: u, discover: {file: {path: eps.yaml}}, health_check: off}]`, "eps.yaml", `[{name: a, address: "127.0.0.1:1"}, {name: b, address: "127.0.0.1:2"}]`)
+	r.change(t, admin.EndpointRemove, "b", 0)
+	r.change(t, admin.EndpointDrain, "a", 0)
+	r.Logs(`msg="an upstream has no usable endpoint" upstream=u cause="a: drained; b: removed by hand"`)
+	r.change(t, admin.EndpointReady, "a", 0)
+	r.Logs(`msg="an upstream has a usable endpoint again"`)
+	r.change(t, admin.EndpointRemove, "a", 0)
+	r.Logs(`msg="an upstream has no usable endpoint" upstream=u cause="b: removed by hand; a: removed by hand"`)
+}
+
 // TestOutageIsLogged: the log of an outage has the reason of each endpoint and, at its end, the
 // number of clients it cost. Refused clients are summed up by reason.
 func TestOutageIsLogged(t *testing.T) {
