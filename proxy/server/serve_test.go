@@ -93,6 +93,100 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 	}
 }
 
+// TestClientsThatHaveEndedGiveWay: a waiting TCP client that has ended its sending, and of which no byte waits, loses its
+// place when the queue is full, because it has probably gone. It keeps the place otherwise, as its server may speak first,
+// and so does a client of which a byte waits.
+func TestClientsThatHaveEndedGiveWay(t *testing.T) {
+	t.Parallel()
+
+	for name, header := range map[string]string{"without a header": "", "with a PROXY header": "PROXY UNKNOWN\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := make(chan string, 10)
+			address := sockets.Server(t, func(c net.Conn) {
+				fmt.Fprintln(c, "hello")
+				text, _ := io.ReadAll(c)
+				got <- string(text)
+			})
+			r := start(t, fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", %s upstream: u, limits: {connections: 4}}]
+upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 1m}}]`,
+				map[bool]string{true: "accept_proxy: {},"}[header != ""], address))
+			connect := func(text string) net.Conn {
+				c := client(t, r.At("l"))
+				must(t, second(io.WriteString(c, header+text)))
+				return c
+			}
+			waits := func(n int64) {
+				t.Helper()
+				r.Until(fmt.Sprintf("%d clients wait", n), func() bool { return r.Status().Upstreams[0].Pending == n })
+			}
+			end := func(c net.Conn) { must(t, c.(*net.TCPConn).CloseWrite()) }
+
+			first := connect("")
+			line(t, first)
+			ended := connect("")
+			end(ended)
+			waits(1)
+			end(first)
+			line(t, ended) // nobody needed its place
+			<-got
+			<-got
+
+			first = connect("")
+			line(t, first)
+			asks := connect("asks")
+			end(asks)
+			waits(1)
+			var hold []net.Conn // until its header and its end are both there, the next client is not accepted
+			for len(hold) < 2 && header != "" {
+				hold = append(hold, client(t, r.At("l")))
+			}
+			gone := connect("")
+			end(gone)
+			for _, c := range hold {
+				c.Close()
+			}
+			waits(2)
+			left, refused, served := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
+			go func() {
+				defer close(left)
+				_, _ = gone.Read(make([]byte, 1))
+			}()
+			refused <- struct{}{}
+			r.Until("the client that has gone makes room", func() bool {
+				select {
+				case <-left:
+					return true
+				case <-refused: // a client that came before the loop had noticed the end
+				default:
+					return false
+				}
+				go func() {
+					c, err := net.Dial("tcp", r.At("l"))
+					if err == nil {
+						defer c.Close()
+						_, _ = io.WriteString(c, header)
+						_, err = c.Read(make([]byte, 1))
+					}
+					if err != nil {
+						refused <- struct{}{}
+						return
+					}
+					served <- struct{}{}
+				}()
+				return false
+			})
+			end(first)
+			line(t, asks)
+			if text := <-got + <-got; text != "asks" {
+				t.Errorf("the endpoint got %q", text)
+			}
+			<-served
+		})
+	}
+}
+
 // TestListenerLimits: clients beyond the limit wait to be accepted; those beyond the limit of one
 // source are refused. A reload changes source_prefix, also for the clients that there are, which are still counted when the
 // limit or the listener has been away for a while.

@@ -32,7 +32,7 @@ type Client struct {
 	room      []byte         // memory for buffered
 	ownRecord *record.Record // memory for Record; nil until it is needed
 	use       uint64         // counts the clients that have used it
-	hung      atomic.Uint64  // the use in which the client has hung up, plus one
+	hung      atomic.Uint64  // the use in which the client has probably gone, plus one
 	lookup    uint64         // counts the names resolved
 }
 
@@ -326,9 +326,7 @@ func (n *conn) Ready(_ uint8, events loop.Events) {
 		return
 	}
 	c.events |= events
-	if events&loop.HungUp != 0 {
-		c.hung.Store(c.use + 1)
-	}
+	c.noteEnd()
 	switch {
 	case c.hasGone(events):
 		c.worker.clientLeft(c)
@@ -348,11 +346,20 @@ func (c *Client) hasGone(events loop.Events) bool {
 	if events&loop.Failed != 0 {
 		return true
 	}
-	if events&loop.HungUp == 0 {
-		return false
-	}
+	return events&loop.HungUp != 0 && c.leftNothing()
+}
+
+// leftNothing reports whether no bytes wait of a client that has ended its sending.
+func (c *Client) leftNothing() bool {
 	queued, err := sys.FIONREAD(c.fd)
 	return err == nil && queued == 0 && len(c.buffered) == 0
+}
+
+// noteEnd notes what [Waker.HungUp] reports.
+func (c *Client) noteEnd() {
+	if c.events&loop.HungUp != 0 || c.events&loop.PeerClosed != 0 && c.leftNothing() {
+		c.hung.Store(c.use + 1)
+	}
 }
 
 // A phase is what a client that is not joined waits for.
@@ -440,8 +447,9 @@ func (w Waker) Wake() {
 	}
 }
 
-// HungUp reports whether the client has closed its connection in both directions, so that it waits for no answer, though it
-// may have left bytes. Only unix sockets show this: over TCP it looks like an end of file. Any goroutine may call it.
+// HungUp reports whether the client has probably gone: it has closed its connection in both directions, which only unix
+// sockets show, though it may have left bytes; or it has ended its sending and left no bytes, so it has asked for nothing,
+// though it may wait for a server that speaks first. Any goroutine may call it.
 func (w Waker) HungUp() bool { return w.client != nil && w.client.hung.Load() == w.use+1 }
 
 // WakerFunc returns a Waker that calls f, which must not wait. It serves searches that run without a loop.

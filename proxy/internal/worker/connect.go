@@ -67,6 +67,7 @@ func (w *worker) proceed(c *Client) {
 		w.arm(c, c.step.Timeout)
 	case Park:
 		c.phase = parked
+		c.noteEnd() // its PROXY header, which has been read meanwhile, may have come together with its end
 		if !c.step.Unqueued {
 			c.Record.Wait(w.loop.Now())
 		}
