@@ -106,6 +106,8 @@ func TestFileIsRemoved(t *testing.T) {
 func TestFlushesShareAWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "penstock.state")
 	s := open(t, path)
+	s.SetDenials([]state.Denial{{Source: "198.51.100.1", Until: then, Since: then}})
+	must(t, s.Flush()) // so that the file is there: a Flush that misses it writes
 	writes, begun, goOn := 0, make(chan bool, 1), make(chan bool)
 	s.BeforeWrite(func() {
 		if writes++; writes == 1 {
