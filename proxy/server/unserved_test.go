@@ -43,6 +43,13 @@ func TestRefusedClientsAreAnOutage(t *testing.T) {
 				c.Close()
 			}
 			must(t, before.Close())
+			condition.Await(t, "the port is closed", func() bool { // a child of another test may hold the socket until it has begun
+				c, err := net.Dial("tcp", "127.0.0.1:"+port)
+				if err == nil {
+					c.Close()
+				}
+				return err != nil
+			})
 			if u := r.Status().Upstreams[0]; u.Outage != nil || u.Endpoints[0].LastFailure != nil {
 				t.Fatalf("at first: %+v, %+v", u.Outage, u.Endpoints[0].LastFailure)
 			}
