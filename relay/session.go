@@ -449,8 +449,8 @@ func (s *Session) noteActivity(d *direction, waited wait) {
 // the result's Reason is [ReasonCanceled] and the error is cause, or context.Canceled if cause is nil. Cut does
 // not wait for the end. Of several causes of the end, the first one counts. It may be called at any time by any
 // goroutine; before the session runs, it makes the session end as soon as it begins. Cut sets past deadlines at
-// both connections: do not change them. It closes a connection that has none, or that goes on for a second. A wrapper must not call Cut in its
-// SetDeadline or Close.
+// both connections: do not change them. It closes a connection that has none, or that goes on for a second. A wrapper
+// must not call Cut in its SetDeadline or Close.
 func (s *Session) Cut(cause error) { s.cut(ReasonCanceled, cmp.Or(cause, context.Canceled)) }
 
 // cut ends the session: both directions stop waiting. It reports whether this was the first cause, which

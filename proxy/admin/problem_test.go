@@ -245,7 +245,7 @@ func TestProblems(t *testing.T) {
 			}),
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: a is drained; b is removed by hand"},
 		},
-		"removed ones that discovery has no more": {
+		"removed by hand, and gone from discovery": {
 			shop(func(u *Upstream) {
 				u.Outage, u.Discovery = &UpstreamOutage{Since: now}, &Discovery{Kind: "file", From: "eps.yaml", Confirmed: now}
 				u.Endpoints = []Endpoint{{Name: "a", State: Removed, ByHand: []string{"removed"}}}

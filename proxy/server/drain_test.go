@@ -456,7 +456,7 @@ func TestListenerDrainedAtTheEnd(t *testing.T) {
 	r.Stop()
 	r.Until("the descriptor is the connection", func() bool {
 		again, failed := -1, error(nil)
-		must(t, raw.Control(func(of uintptr) { again, failed = sys.DupFrom(int(of), fd) })) // fd, or the next one that is free
+		must(t, raw.Control(func(of uintptr) { again, failed = sys.DupFrom(int(of), fd) })) // again is fd, or a higher descriptor while fd is in use
 		must(t, failed)
 		if again > fd {
 			syscall.Close(again)

@@ -85,7 +85,7 @@ func (u *upstream) seen() monitor.Upstream {
 	return monitor.Upstream{
 		Key: u.router, Name: u.cfg.Name, Refused: u.router.Refusals.Total(), Held: counts.Held, Fallbacks: counts.Fallbacks,
 		Unserved:  u.router.FailedSessions.Total(),
-		Condition: u.condition(), // after the counts: the client with whom an outage begins is one of those that it costs
+		Condition: u.condition(), // read after the counts, so that the cost of an outage includes its first client
 	}
 }
 

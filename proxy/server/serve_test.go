@@ -44,18 +44,29 @@ upstreams:
 	}
 }
 
+// greeter starts a server that greets each client, and sends what the client has sent to a channel.
+func greeter(t *testing.T) (address string, got <-chan string) {
+	texts := make(chan string, 10)
+	return sockets.Server(t, func(c net.Conn) {
+		fmt.Fprintln(c, "hello")
+		text, _ := io.ReadAll(c)
+		texts <- string(text)
+	}), texts
+}
+
+// waits waits until n clients of the first upstream wait.
+func (r *rig) waits(n int64) {
+	r.T.Helper()
+	r.Until(fmt.Sprintf("%d clients wait", n), func() bool { return r.Status().Upstreams[0].Pending == n })
+}
+
 // TestHungUpClientsGiveWay: a client of a unix socket sends bytes and closes while it is queued.
 // It keeps its place as long as no other client needs it, and its bytes are delivered. A client
 // that wants an answer takes the place.
 func TestHungUpClientsGiveWay(t *testing.T) {
 	t.Parallel()
 
-	got := make(chan string, 10)
-	address := sockets.Server(t, func(c net.Conn) {
-		fmt.Fprintln(c, "hello")
-		text, _ := io.ReadAll(c)
-		got <- string(text)
-	})
+	address, got := greeter(t)
 	path := filepath.Join(t.TempDir(), "s")
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "unix:%s", upstream: u}]
@@ -65,21 +76,17 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	waits := func(n int64) {
-		t.Helper()
-		r.Until(fmt.Sprintf("%d clients wait", n), func() bool { return r.Status().Upstreams[0].Pending == n })
-	}
 	first := connect()
 	line(t, first)
 	for i := range 2 {
 		c := connect()
-		waits(int64(i + 1))
+		r.waits(int64(i + 1))
 		must(t, second(fmt.Fprintf(c, "left by %d", i)))
 		c.Close()
 	}
 	second := connect()
 	r.Until("one client gives way", func() bool { return r.Status().Upstreams[0].Reasons["full"] == 1 })
-	waits(2)
+	r.waits(2)
 	first.Close()
 	<-got // the first client has sent nothing
 	if text := <-got; text != "left by 1" {
@@ -93,21 +100,16 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 	}
 }
 
-// TestClientsThatHaveEndedGiveWay: a waiting TCP client that has ended its sending, and of which no byte waits, loses its
-// place when the queue is full, because it has probably gone. It keeps the place otherwise, as its server may speak first,
-// and so does a client of which a byte waits.
+// TestClientsThatHaveEndedGiveWay: a TCP client waits in the queue, and ends its side without having sent a byte. It loses
+// its place when the queue is full, because it has probably gone. Until then it keeps the place: its server may speak first.
+// A client that has sent a byte keeps its place in any case.
 func TestClientsThatHaveEndedGiveWay(t *testing.T) {
 	t.Parallel()
 
 	for name, header := range map[string]string{"without a header": "", "with a PROXY header": "PROXY UNKNOWN\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := make(chan string, 10)
-			address := sockets.Server(t, func(c net.Conn) {
-				fmt.Fprintln(c, "hello")
-				text, _ := io.ReadAll(c)
-				got <- string(text)
-			})
+			address, got := greeter(t)
 			r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", %s upstream: u, limits: {connections: 4}}]
 upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 1}], queue: {size: 2, timeout: 1m}}]`,
@@ -117,17 +119,13 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 				must(t, second(io.WriteString(c, header+text)))
 				return c
 			}
-			waits := func(n int64) {
-				t.Helper()
-				r.Until(fmt.Sprintf("%d clients wait", n), func() bool { return r.Status().Upstreams[0].Pending == n })
-			}
 			end := func(c net.Conn) { must(t, c.(*net.TCPConn).CloseWrite()) }
 
 			first := connect("")
 			line(t, first)
 			ended := connect("")
 			end(ended)
-			waits(1)
+			r.waits(1)
 			end(first)
 			line(t, ended) // nobody needed its place
 			<-got
@@ -137,7 +135,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 			line(t, first)
 			asks := connect("asks")
 			end(asks)
-			waits(1)
+			r.waits(1)
 			var hold []net.Conn // until its header and its end are both there, the next client is not accepted
 			for len(hold) < 2 && header != "" {
 				hold = append(hold, client(t, r.At("l")))
@@ -147,7 +145,7 @@ upstreams: [{name: u, health_check: off, endpoints: [{address: %q, connections: 
 			for _, c := range hold {
 				c.Close()
 			}
-			waits(2)
+			r.waits(2)
 			left, refused, served := make(chan struct{}), make(chan struct{}, 1), make(chan struct{}, 1)
 			go func() {
 				defer close(left)

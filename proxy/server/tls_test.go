@@ -332,7 +332,7 @@ func TestEndpointEndsTLSWhileAway(t *testing.T) {
 	r := start(t, fmt.Sprintf(`
 listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
 upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test}, send_proxy: 1, health_check: off, queue: {hold: 1m}, circuit_breaker: off}]`, endpoint), "c.pem", cert)
-	held := func() int64 { return r.Status().Upstreams[0].Held } // clients so far; one that is being connected may still be refused
+	held := func() int64 { return r.Status().Upstreams[0].Held } // clients held so far; Pending also counts clients that are being connected
 	away.Store(true)
 	first := from(t, 1, r.At("l"))
 	r.Until("the client is held", func() bool { return held() > 0 })

@@ -476,8 +476,14 @@ func (l *fileLock) replace(path string, before, contents []byte) error {
 		return err
 	}
 	err = p.Edit(before, contents, func(f *os.File) error {
-		// The mode comes last: before the ACL it would let in the group.
-		return errors.Join(l.hold(f), cmp.Or(keepOwner(f, info), keepAttributes(f, was), f.Chmod(info.Mode().Perm())))
+		err := errors.Join(l.hold(f), keepOwner(f, info))
+		if err == nil {
+			err = keepAttributes(f, was)
+		}
+		if err == nil { // last, because without the ACL the mode would let in the group
+			err = f.Chmod(info.Mode().Perm())
+		}
+		return err
 	})
 	return errors.Join(err, p.Close())
 }

@@ -472,7 +472,7 @@ func TestReplaceKeepsAttributes(t *testing.T) {
 	path := filepath.Join(dir, "f")
 	must(t, os.WriteFile(path, nil, 0o600))
 	if err := syscall.Setxattr(path, "system.posix_acl_access", acl, 0); errors.Is(err, syscall.ENOTSUP) {
-		t.Skip("the file system has no ACLs")
+		t.Skip("the file system of", dir, "has no ACLs")
 	}
 	want := map[string][]byte{"system.posix_acl_access": acl, "user.test": []byte("1"), "user.empty": {}}
 	if os.Geteuid() == 0 {

@@ -81,8 +81,8 @@ func (p *Places) evict(from health.Source, more int) bool {
 	return fullest.evict(from, more)
 }
 
-// join adds a client that comes now from a source. If most clients wait already, a client that has probably gone makes room. If none
-// has, the source with the most waiting clients loses its newest client, unless the new client's source would then have as many.
+// join adds a client that comes now from a source. If most clients wait already, a client that has probably gone makes room.
+// If none has, the source with the most waiting clients loses its newest client, unless the new client's source would then have as many.
 func (q *queue) join(w *waiter, waker worker.Waker, from health.Source, most, now int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,8 +147,8 @@ func (q *queue) take(limit int64) bool {
 	return q.waiting.Load() < limit && (q.places == nil || q.places.Take())
 }
 
-// evict removes a client that has probably gone, or else the newest client of the source with the most clients, if it has over more
-// clients more than the source from. It reports whether it has removed one, which notices by [queue.has].
+// evict removes a client that has probably gone, or else the newest client of the source with the most clients, if it has
+// over more clients more than the source from. It reports whether it has removed one, which notices by [queue.has].
 func (q *queue) evict(from health.Source, more int) bool {
 	w := q.hungUp()
 	if w == nil {

@@ -2,8 +2,8 @@ package tally
 
 import "sync/atomic"
 
-// Bytes counts the bytes of sessions by direction, including running sessions; of listeners and the process also responses. The counts never decrease, except if a
-// listener, upstream or endpoint was removed and has come back.
+// Bytes counts the bytes of sessions by direction, including running sessions, and for listeners and the process the bytes
+// of responses. The counts never decrease, except if a listener, upstream or endpoint was removed and has come back.
 type Bytes struct {
 	ClientToEndpoint ByEngine `json:"client_to_endpoint"`
 	EndpointToClient ByEngine `json:"endpoint_to_client"`
