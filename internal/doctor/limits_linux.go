@@ -215,11 +215,21 @@ func lookPorts(p *process) Check {
 	return c
 }
 
+// What a check says of a controller of cgroup v1.
+const (
+	oldFound = "; the limits of cgroup v1 are not read"
+	oldCost  = "if there is a limit, sessions stop at it, or the kernel kills the process"
+)
+
 func lookCPUs(p *process) Check {
 	allowed, used := runtime.NumCPU(), runtime.GOMAXPROCS(0)
 	c := Check{State: OK, Found: fmt.Sprintf("%d of %d used (GOMAXPROCS)", used, allowed)}
 	limit := float64(allowed)
 	quota, period := p.cpuLimit()
+	if p.oldLimits("cpu") {
+		c.State, c.Cost = Unknown, oldCost
+		c.Found += oldFound
+	}
 	if quota != unknown {
 		limit = float64(quota) / float64(period)
 		c.Found += fmt.Sprintf("; the cgroup allows %.3g", limit)
@@ -248,7 +258,10 @@ func lookMemory(p *process) Check {
 		return Check{State: Unknown, Found: "neither /proc/meminfo nor the limit of the cgroup can be read", Cost: "each idle session takes about 10 kB, and the kernel needs memory for its sockets"}
 	}
 	needed := p.sessions*sessionBytes + p.budget*int64(os.Getpagesize())
-	if bytes >= needed {
+	switch {
+	case bytes >= needed && p.oldLimits("memory"):
+		return Check{State: Unknown, Found: Size(bytes) + oldFound, Cost: oldCost}
+	case bytes >= needed:
 		return Check{State: OK, Found: found}
 	}
 	mend := []string{fmt.Sprintf("penstock proxy --max-connections %d, limits.connections of penstock run", bytes/2/sessionBytes)}

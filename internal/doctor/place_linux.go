@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,6 +84,17 @@ func (h host) cgroups() (dirs []string) {
 			return dirs
 		}
 	}
+}
+
+// oldLimits reports whether a controller is mounted as cgroup v1 (cgroups(7)), whose limits are not read.
+func (h host) oldLimits(controller string) bool {
+	text, _ := h.text("proc/self/cgroup")
+	for line := range strings.Lines(text) { // 4:cpu,cpuacct:/path
+		if f := strings.SplitN(line, ":", 3); len(f) == 3 && slices.Contains(strings.Split(f[1], ","), controller) {
+			return true
+		}
+	}
+	return false
 }
 
 // cpuLimit returns the tightest limit: quota microseconds of processor time in each period.

@@ -96,7 +96,7 @@ func times(n int64) string { return several(n, "time", "times") }
 func connections(n int64) string { return several(n, "connection", "connections") }
 
 func (p *process) usedDescriptors(r *Running) Check {
-	soft, _ := descriptors()
+	soft, hard := descriptors()
 	used := unknown
 	if info, err := fs.Stat(p.files, "proc/self/fd"); err == nil && info.Size() > 0 { // since Linux 6.2
 		used = info.Size()
@@ -109,6 +109,14 @@ func (p *process) usedDescriptors(r *Running) Check {
 	found := fmt.Sprintf("%s of %s in use; %s of at most %s", exact(used), exact(soft), exact(r.Sessions), sessions(r.MaxSessions))
 	short := r.LocalFaults[syscall.EMFILE.Error()] + r.LocalFaults[syscall.ENFILE.Error()]
 	mend, cost := p.raiseDescriptors(), ""
+	lowered := r.MaxSessions > soft/2
+	if lowered {
+		limit := fmt.Sprint(2*r.MaxSessions + 1024)
+		if 2*r.MaxSessions+1024 <= hard {
+			limit += ":" // the hard limit stays: no capability is needed
+		}
+		mend = append([]string{fmt.Sprintf("now, without a restart: prlimit --pid %d --nofile=%s", os.Getpid(), limit)}, mend...)
+	}
 	switch {
 	case r.AcceptPauses > 0 || short > 0:
 		cost = fmt.Sprintf("because descriptors or memory were missing, accepting paused %s, and %s to endpoints failed", times(r.AcceptPauses), connections(short))
@@ -117,9 +125,8 @@ func (p *process) usedDescriptors(r *Running) Check {
 		if r.MaxSessions < r.Affordable { // the configuration sets the limit
 			mend = []string{"in the file of penstock run: raise limits.connections", "for penstock proxy: raise --max-connections"}
 		}
-	case r.MaxSessions > soft/2:
+	case lowered:
 		cost = "the limit was lowered while the process ran: accepting pauses at less than " + sessions(soft/2)
-		mend = append([]string{fmt.Sprintf("now, without a restart: prlimit --pid %d --nofile=%d:", os.Getpid(), 2*r.MaxSessions+1024)}, mend...)
 	case fraction(used, soft) >= nearlyAll:
 		cost = "accepting pauses at " + sessions(r.MaxSessions)
 	}
@@ -269,6 +276,8 @@ func (p *process) throttling() Check {
 		}
 	}
 	switch {
+	case throttled == 0 && p.oldLimits("cpu"):
+		return Check{State: Unknown, Found: "no quota is known" + oldFound, Cost: oldCost}
 	case throttled == 0 && quota == unknown:
 		return judged("no cgroup quota", "", nil)
 	case throttled == 0:
@@ -286,6 +295,9 @@ func (p *process) usedMemory() Check {
 		return Check{State: Unknown, Found: "/proc/self/status cannot be read", Cost: "the kernel kills a process that is over the limit of its cgroup"}
 	}
 	limit, dir := p.memoryLimit()
+	if limit == unknown && p.oldLimits("memory") {
+		return Check{State: Unknown, Found: Size(resident<<10) + " resident" + oldFound, Cost: oldCost}
+	}
 	if limit == unknown {
 		return judged(Size(resident<<10)+" resident, no cgroup limit", "", nil)
 	}
