@@ -269,23 +269,21 @@ func (ed *editor) set(item *yaml.Node, key, value string) string {
 	if item.Style&yaml.FlowStyle != 0 || ed.json {
 		return ed.replace(to, to, ", "+ed.key(key)+value)
 	}
-	to = ed.lineEnd(to)
-	return ed.replace(to, to, "\n"+strings.Repeat(" ", item.Content[keyIndex(item, "address")].Column-1)+key+": "+value)
+	return ed.insertLine(to, item.Content[keyIndex(item, "address")].Column, key+": "+value)
 }
 
 func (ed *editor) add(list *yaml.Node, e *Endpoint) string {
 	last := list.Content[len(list.Content)-1]
 	_, to := ed.extent(last)
 	if list.Style&yaml.FlowStyle == 0 && !ed.json {
-		to = ed.lineEnd(to)
-		return ed.replace(to, to, "\n"+strings.Repeat(" ", list.Column-1)+"- "+ed.item(e))
+		return ed.insertLine(to, list.Column, "- "+ed.item(e))
 	}
 	before := list.Line
 	if n := len(list.Content); n > 1 {
 		before = list.Content[n-2].Line
 	}
 	if last.Line > before { // each item has its own line
-		return ed.replace(to, to, ",\n"+strings.Repeat(" ", last.Column-1)+ed.item(e))
+		return ed.insert(to, ",", last.Column, ed.item(e))
 	}
 	return ed.replace(to, to, ", "+ed.item(e))
 }
@@ -329,6 +327,24 @@ func (ed *editor) remove(list, item *yaml.Node) string {
 func (ed *editor) removeLines(from, to int) string {
 	from = strings.LastIndexByte(ed.data[:from], '\n') + 1
 	return ed.replace(from, min(ed.lineEnd(to)+1, len(ed.data)), "")
+}
+
+// insertLine inserts a line below the line of byte at. Columns begin with 1.
+func (ed *editor) insertLine(at, column int, line string) string {
+	at = ed.lineEnd(at)
+	if at > 0 && ed.data[at-1] == '\r' {
+		at--
+	}
+	return ed.insert(at, "", column, line)
+}
+
+// insert ends a line at byte at and begins another one. It ends lines as the file does.
+func (ed *editor) insert(at int, end string, column int, line string) string {
+	eol := "\n"
+	if strings.Contains(ed.data, "\r\n") {
+		eol = "\r\n"
+	}
+	return ed.replace(at, at, end+eol+strings.Repeat(" ", column-1)+line)
 }
 
 func (ed *editor) lineEnd(at int) int {

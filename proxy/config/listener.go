@@ -395,7 +395,8 @@ func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
 		if k.bad[v] {
 			continue
 		}
-		if key.Kind == clientkey.SNI {
+		named := key.Kind == clientkey.SNI
+		if named {
 			*v = strings.ToLower(*v)
 		}
 		switch {
@@ -403,6 +404,8 @@ func (k *checker) metricsBy(ln *Listener, m *MetricsBy) {
 			k.complainAt(k.at(v, m), "write 1 to 255 bytes", "%.20q is not a value", *v)
 		case *v == OtherValue || *v == UnknownValue:
 			k.complainAt(k.at(v, m), "leave it out", "%s is the name for clients with any other value", *v)
+		case named && (strings.Contains(*v, "*") || checkServerName(*v) != nil):
+			k.complainAt(k.at(v, m), "write one exact name, such as a.example", "%.80q is not the server name of a client", *v)
 		case slices.Index(m.Values, *v) < i:
 			k.complainAt(k.at(v, m), "leave it out", "the value %q is listed twice", *v)
 		}

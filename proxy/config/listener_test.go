@@ -262,6 +262,9 @@ func TestClientKeys(t *testing.T) {
 		{", metrics_by: {key: sni, values: []}", "", []string{"values is empty"}},
 		{", metrics_by: {key: sni, values: [a.test, A.test]}", "", []string{`"a.test" is listed twice`}},
 		{", metrics_by: {key: sni, values: [other]}", "", []string{"other is the name for clients with any other value"}},
+		{", metrics_by: {key: sni, values: [\"*.a.test\"]}", "", []string{`"*.a.test" is not the server name of a client`}},
+		{", metrics_by: {key: sni, values: [bücher.test]}", "", []string{`"bücher.test" is not the server name of a client`}},
+		{", metrics_by: {key: sni, values: [a.test.]}", "", []string{`"a.test." is not the server name of a client`}},
 		{", metrics_by: {key: sni, values: [" + fmt.Sprintf(many, numbers...) + "]}", "", []string{"there are 65 values"}},
 		{", metrics_by: {key: sni, values: [" + strings.Repeat("a", 256) + "]}", "", []string{"is not a value"}},
 	} {
