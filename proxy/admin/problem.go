@@ -437,7 +437,8 @@ func (f *finder) outage(subject Problem, u *Upstream) {
 	add(o.Unserved, "session ended without a byte from the endpoint", "sessions ended without a byte from the endpoint")
 	cost := ": " + unusable(u) + when(len(costs) > 0, ". "+strings.Join(costs, ", "))
 	if m := &u.LastMinute; m.LastResort > 0 {
-		cost += fmt.Sprintf(". In the last minute %s sent to an unusable endpoint as a last resort, and %s", plural(m.LastResort, "client was", "clients were"), served(m.LastResort, m.LastResortAnswered))
+		also := when(f.now.Sub(o.Since) < time.Minute, ", also before this outage,")
+		cost += fmt.Sprintf(". In the last minute%s %s sent to an unusable endpoint as a last resort, and %s", also, plural(m.LastResort, "client was", "clients were"), served(m.LastResort, m.LastResortAnswered))
 	}
 	if o.Full {
 		f.add(subject, Warning, "upstream_full", "upstream %s: every usable endpoint is at its limit since %s%s", u.Name, f.clock(o.Since), cost)

@@ -293,17 +293,17 @@ func TestProblems(t *testing.T) {
 			[]string{"outage no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: f: timed out; b: breaker half-open: it was open for 1m (last failure: timed out); e is ejected: 5 failures, the last: timed out; d is drained; s is standby: standby answer; n is down: status 503. 200 clients were refused"},
 		},
 		"none that is usable, but they serve": {shop(func(u *Upstream) {
-			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and 5 were served"}},
+			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now.Add(-time.Minute), Served: true}, []Endpoint{down}, LastMinute{LastResort: 7, LastResortAnswered: 5}
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 09:59:00: d is down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and 5 were served"}},
 		"none that is usable, and they answer nobody": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 7}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 7 clients were sent to an unusable endpoint as a last resort, and none was served"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute, also before this outage, 7 clients were sent to an unusable endpoint as a last resort, and none was served"}},
 		"none that is usable, and they serve again": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now, Served: true}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 9, Refused: 9}
-		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
+		}), []string{"warning no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute, also before this outage, 1 client was sent to an unusable endpoint as a last resort, and was served"}},
 		"none that is usable, and they have served": {shop(func(u *Upstream) {
 			u.Outage, u.Endpoints, u.LastMinute = &UpstreamOutage{Since: now}, []Endpoint{down}, LastMinute{LastResort: 1, LastResortAnswered: 1, Held: 1}
-		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute 1 client was sent to an unusable endpoint as a last resort, and was served"}},
+		}), []string{"outage no_usable_endpoint upstream shop has no usable endpoint since 10:00:00: d is down: connection refused. In the last minute, also before this outage, 1 client was sent to an unusable endpoint as a last resort, and was served"}},
 		"at the limit of the breaker": {
 			shop(func(u *Upstream) { u.Most, u.Connections, u.Pending = 5, 5, 386 }),
 			[]string{"warning upstream_limit upstream shop is at its limit of connections (circuit_breaker.connections, 5 of 5), 386 clients wait"},
