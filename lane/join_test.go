@@ -36,7 +36,9 @@ func (p pair) talk(t testing.TB) {
 
 func (p pair) exchange(t testing.TB, message []byte, from, to *net.TCPConn) {
 	t.Helper()
-	must.Get(from.Write(message))(t)
+	if _, err := from.Write(message); err != nil {
+		t.Fatalf("%v; left %v, refused %v", err, p.Left(), p.Refused())
+	}
 	p.sent[btoi(from == p.server)] += uint64(len(message))
 	got := make([]byte, len(message))
 	if _, err := io.ReadFull(to, got); err != nil || !bytes.Equal(got, message) {
