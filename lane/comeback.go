@@ -78,6 +78,7 @@ func (s *Session) MayLeave() {
 	if s.owner() == nil && s.phase == relaying {
 		s.disarm() // otherwise packets would try to take the session meanwhile
 	}
+	s.set(again, !s.is(graced))
 	anew := s.phase == relaying && s.facts&(graced|armed) == graced && s.stays() == None && s.record().ForgetNotes()
 	if anew {
 		s.set(graced, false) // as after Join: after a grace period, earlier packets have reached their sockets
@@ -87,10 +88,7 @@ func (s *Session) MayLeave() {
 	}
 	s.mu.Unlock()
 	if anew {
-		s.lane().mu.Lock()
-		s.lane().batch.waiting = append(s.lane().batch.waiting, s)
-		s.lane().knocked()
-		s.lane().mu.Unlock()
+		s.lane().waits(s)
 	}
 }
 

@@ -438,6 +438,27 @@ func TestBlindMayLeave(t *testing.T) {
 	p.finish(t, len(big))
 }
 
+// TestMayLeaveInGrace: a MayLeave in a grace period forgets the packets before it too: the session gets another
+// period, and then leaves.
+func TestMayLeaveInGrace(t *testing.T) {
+	if !alone(t) {
+		return
+	}
+	p := joined(t, open(t, "lo"), "tcp", "127.0.0.1:0")
+	p.talk(t)
+	p.comesBack(t, time.Second)
+	newForger(t, p).send(1<<30, 0x14, "", false)
+	condition.Await(t, "the RST before MayLeave is forgotten", func() bool {
+		lane.Regrace(p.Session)
+		p.MayLeave()
+		return lane.EndGrace(p.Session)
+	})
+	if lane.EndGrace(p.Session) {
+		t.Fatal("it needs a third period")
+	}
+	p.talk(t)
+}
+
 // TestBlindPackets: if the socket of a session in user space refuses a packet because its number is out of the
 // window, the session stays there until MayLeave. This holds whether the session has come back or has
 // never left.

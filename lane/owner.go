@@ -377,6 +377,14 @@ func (l *Lane) register(s *Session, legs [2]program.Leg, m *mark) Reason {
 	return None
 }
 
+// waits arms a session after another grace period.
+func (l *Lane) waits(s *Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.batch.waiting = append(l.batch.waiting, s)
+	l.knocked()
+}
+
 // release gives back the slot of an ended session. The slot becomes free once its tuples are removed and no CPU
 // can use the slot any more.
 func (l *Lane) release(s *Session, from state.State) {
@@ -439,7 +447,9 @@ func (l *Lane) wait() {
 			continue
 		}
 		for _, s := range b.waiting {
-			s.grace()
+			if s.grace() {
+				l.waits(s)
+			}
 		}
 		l.mu.Lock()
 		for _, slot := range b.ended {

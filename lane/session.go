@@ -117,6 +117,7 @@ const (
 	idleB                       // the pump from b waits for bytes and holds none
 	armed                       // it is armed, as far as user space knows
 	graced                      // a grace period has passed since the session was registered
+	again                       // MayLeave was called in the grace period: packets that came before it do not count
 	readied                     // Owner.Ready was called
 	halved                      // Observer.HalfClosed was called, or is being called
 	toReset                     // Reset was called, and the reset must be carried out
@@ -444,10 +445,18 @@ func (s *Session) arm() {
 	}
 }
 
-// grace notes that a grace period has passed. It arms a session that has no owner; an owner arms its sessions
-// itself.
-func (s *Session) grace() {
+// grace notes that a grace period has passed, and reports whether the session needs another one. It arms a session
+// that has no owner; an owner arms its sessions itself.
+func (s *Session) grace() (another bool) {
 	s.mu.Lock()
+	if s.is(again) && s.phase == relaying && s.stays() == None {
+		s.set(again, false)
+		another = s.record().ForgetNotes()
+	}
+	if another {
+		s.mu.Unlock()
+		return true
+	}
 	s.set(graced, true)
 	ready := s.owner() != nil && s.phase == relaying && !s.is(readied)
 	if ready {
@@ -460,6 +469,7 @@ func (s *Session) grace() {
 	if ready {
 		s.owner().Ready(s) // may call Arm
 	}
+	return false
 }
 
 // chunk is how many bytes a pump moves at once.
