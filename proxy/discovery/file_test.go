@@ -153,4 +153,8 @@ func TestForeignList(t *testing.T) {
 	if list := refused(r); !slices.Equal(list, []string{ours, "@abstract"}) {
 		t.Fatalf("once the other user's socket is there: %q", list)
 	}
+	must(t, write(path, "no list"), os.Rename(ours, theirs))
+	if list := refused(r); !slices.Equal(list, []string{ours, theirs, "@abstract"}) {
+		t.Fatalf("once this user has a socket in its place, and the list is invalid: %q", list)
+	}
 }

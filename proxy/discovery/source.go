@@ -171,6 +171,10 @@ type File struct {
 	statusBox
 	cfg FileConfig
 	log *slog.Logger
+
+	// Of the last valid content.
+	foreign string // why another user may write the file; "": none may
+	writer  int    // this user
 }
 
 // NewFile returns a source that has not read anything yet.
@@ -196,16 +200,18 @@ func (f *File) Watch(ctx context.Context, update func([]Endpoint)) {
 			if f.failed(err) { // another program may have been writing it: it is read again, even if it has the same bytes
 				w.seen = digest{}
 			}
-			return
+			found = slices.Clone(current)
 		}
-		if slices.ContainsFunc(found, func(e Endpoint) bool { return e.Refused != "" }) { // its socket may be made later
+		if f.refuse(found, current) { // the sockets may be made or replaced later
 			w.seen = digest{}
 		}
-		changed := first || !slices.Equal(found, current)
-		if f.Status().Err != nil {
-			f.log.Info("the file of endpoints can be used again", "file", f.cfg.Path, "endpoints", len(found))
+		changed := first && err == nil || !slices.Equal(found, current)
+		if err == nil {
+			if f.Status().Err != nil {
+				f.log.Info("the file of endpoints can be used again", "file", f.cfg.Path, "endpoints", len(found))
+			}
+			f.confirmed(f.cfg.Clock.Now(), len(found), changed)
 		}
-		f.confirmed(f.cfg.Clock.Now(), len(found), changed)
 		if changed {
 			first, current = false, found
 			update(slices.Clone(found))
@@ -255,26 +261,36 @@ func (f *File) read() ([]Endpoint, error) {
 		return nil, fmt.Errorf("discovery: file: %w", err)
 	}
 	found, err := f.cfg.Parse(f.cfg.Path, data)
-	if writer, why := file.Foreign(f.cfg.Path); why != nil {
-		reason := why.Error()
-		if writer != file.Several {
-			reason = fmt.Sprintf("uid %d may write %s, and the socket must belong to that user", writer, f.cfg.Path)
-		}
-		refuse(found, writer, reason)
+	if err != nil {
+		return nil, err
 	}
-	return found, err
+	writer, why := file.Foreign(f.cfg.Path)
+	if f.writer, f.foreign = writer, ""; why != nil {
+		f.foreign = why.Error()
+		if writer != file.Several {
+			f.foreign = fmt.Sprintf("uid %d may write %s, and the socket must belong to that user", writer, f.cfg.Path)
+		}
+	}
+	return found, nil
 }
 
 // refuse refuses the unix sockets that do not belong to the user who may write the list: this process may be able to
-// connect to sockets that this user may not use.
-func refuse(found []Endpoint, writer int, reason string) {
+// connect to sockets that this user may not use. A socket that is in use stays while it is missing: its server may be about
+// to make it again. refuse reports whether there are sockets that may change.
+func (f *File) refuse(found, current []Endpoint) (sockets bool) {
 	for i := range found {
 		path, ok := strings.CutPrefix(found[i].Address, "unix:")
-		if !ok {
+		if !ok || f.foreign == "" {
 			continue
 		}
-		if is, err := file.Stat(path); err != nil || int(is.Sys().(*syscall.Stat_t).Uid) != writer {
-			found[i].Refused = found[i].Address + " is not used: " + reason
+		sockets = true
+		is, err := file.Stat(path)
+		if errors.Is(err, os.ErrNotExist) && !strings.HasPrefix(path, "@") && slices.Contains(current, found[i]) {
+			continue
+		}
+		if err != nil || int(is.Sys().(*syscall.Stat_t).Uid) != f.writer {
+			found[i].Refused = found[i].Address + " is not used: " + f.foreign
 		}
 	}
+	return sockets
 }
