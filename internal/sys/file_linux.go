@@ -87,7 +87,7 @@ const S_ISVTX = unix.S_ISVTX
 type File struct {
 	Device, Inode uint64
 	Mode          uint32 // with the type: compare Mode&S_IFMT with S_IFSOCK
-	UID           uint32
+	UID, GID      uint32
 	Links         uint64 // how many names it has
 	Size          int64  // in bytes
 }
@@ -169,7 +169,14 @@ func Fstatat(dir int, name string) (File, error) {
 }
 
 func fileOf(st *unix.Stat_t) File {
-	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid, Links: uint64(st.Nlink), Size: st.Size}
+	return File{Device: uint64(st.Dev), Inode: st.Ino, Mode: st.Mode, UID: st.Uid, GID: st.Gid, Links: uint64(st.Nlink), Size: st.Size}
+}
+
+// HasACL reports whether the file with a name in a directory has an access ACL (acl(5)). Its group bits are then the mask of
+// all entries but the owner's and the one for others.
+func HasACL(dir int, name string) bool {
+	n, err := unix.Lgetxattr(OpenName(dir)+"/"+name, "system.posix_acl_access", nil)
+	return err == nil && n > 0
 }
 
 // Attributes returns the extended attributes of an open file (xattr(7)) with the names that choose returns true for; none if the file

@@ -731,10 +731,21 @@ func TestForeignFiles(t *testing.T) {
 		change           func(dir, path string) error
 		token, authority string
 	}{
-		"own":                    {mode: 0o600},
-		"readable":               {mode: 0o644, token: "may use"},
-		"writable":               {mode: 0o602, token: "may use", authority: "may write"},
-		"of another user":        {0o600, func(_, path string) error { return os.Chown(path, nobody, nobody) }, "belongs to uid 65534: chown it to root", "belongs to uid 65534: chown it to root"},
+		"own":              {mode: 0o600},
+		"readable":         {mode: 0o644, token: "may use"},
+		"writable":         {mode: 0o602, token: "may use", authority: "may write"},
+		"of another user":  {0o600, func(_, path string) error { return os.Chown(path, nobody, nobody) }, "belongs to uid 65534: chown it to root", "belongs to uid 65534: chown it to root"},
+		"of another group": {0o660, func(_, path string) error { return os.Chown(path, 0, nobody) }, "a group, or an entry of an ACL, may write it", "a group, or an entry of an ACL, may write it"},
+		"with another's ACL": {0o600, func(_, path string) error {
+			acl := "\x02\x00\x00\x00" // acl(5), as in linux/posix_acl_xattr.h: the owner, uid 65534, the group, the mask and others
+			for _, entry := range []string{"\x01\x00\x06", "\x02\x00\x06", "\x04\x00\x00", "\x10\x00\x06", "\x20\x00\x00"} {
+				acl += entry + "\x00\xfe\xff\x00\x00"
+			}
+			return syscall.Setxattr(path, "system.posix_acl_access", []byte(acl), 0)
+		}, "a group, or an entry of an ACL, may write it", "a group, or an entry of an ACL, may write it"},
+		"in a directory of another group": {0o600, func(dir, _ string) error {
+			return errors.Join(os.Chown(dir, 0, nobody), os.Chmod(dir, 0o775))
+		}, "a group, or an entry of an ACL, may write it", "a group, or an entry of an ACL, may write it"},
 		"in another's directory": {0o600, func(dir, _ string) error { return os.Chown(dir, nobody, nobody) }, "its directory belongs to uid 65534", "its directory belongs to uid 65534"},
 		"where all may write":    {0o600, func(dir, _ string) error { return os.Chmod(dir, 0o777) }, "every user may write in its directory", "every user may write in its directory"},
 		"in a sticky directory":  {mode: 0o600, change: func(dir, _ string) error { return os.Chmod(dir, 0o777|os.ModeSticky) }},

@@ -144,6 +144,10 @@ func TestForeignList(t *testing.T) {
 	if list := refused(listed()); !slices.Equal(list, []string{ours, theirs, "@abstract"}) {
 		t.Fatalf("of a list that every user may write: %q", list)
 	}
+	must(t, errors.Join(os.Chown(path, 0, nobody), os.Chmod(path, 0o664)))
+	if list := refused(listed()); !slices.Equal(list, []string{ours, theirs, "@abstract"}) {
+		t.Fatalf("of a list that a group may write: %q", list)
+	}
 	must(t, errors.Join(os.Chmod(path, 0o644), os.Chown(path, nobody, nobody)))
 	r := listed()
 	if list := refused(r); !slices.Equal(list, []string{ours, theirs, "@abstract"}) {

@@ -241,7 +241,13 @@ func Foreign(path string) (writer int, why error) {
 		case err == nil && !p.trusts(is.UID):
 			return finding{int(is.UID), p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to %s", ErrUnsafe, is.UID, trusted()))}
 		}
-		return finding{int(p.is.UID), p.Safe()}
+		if why := p.Safe(); why != nil {
+			return finding{int(p.is.UID), why}
+		}
+		if !p.proc && (err == nil && p.grouped(p.name, is) || p.is.Mode&sys.S_ISVTX == 0 && p.grouped(".", p.is)) {
+			return finding{Several, p.fault(fmt.Errorf("%w: a group, or an entry of an ACL, may write it or its directory: chmod g-w, or setfacl -b", ErrUnsafe))}
+		}
+		return finding{}
 	})
 	if errors.Is(found.why, ErrUnsafe) {
 		return found.writer, found.why
@@ -255,6 +261,12 @@ func (p *Place) Fixed() error {
 		return p.fault(p.chain)
 	}
 	return nil
+}
+
+// grouped reports whether another group than root's and this process's may write to a file of the directory, or somebody else
+// by its ACL.
+func (p *Place) grouped(name string, is sys.File) bool {
+	return is.Mode&0o020 != 0 && (is.GID != 0 && int(is.GID) != os.Getegid() || sys.HasACL(p.dir, name))
 }
 
 // Open opens the file of the place, as [sys.OpenFileAt] does. If others may make files in the directory, the file must belong to
