@@ -108,7 +108,7 @@ func (um *upstreamManager) watch(u *config.Upstream, m *member, changed bool) {
 	if m.check != nil && !changed {
 		return
 	}
-	cfg, err := checkConfig(u, m.spec.Address, um.circles)
+	cfg, err := checkConfig(u, m.spec.Address, um.circles, m.endpoint.Upstream())
 	switch {
 	case err != nil: // only discovery finds such an address: the loader checks the others
 		um.lines.Note(um.now(), &monitor.Line{
@@ -147,9 +147,12 @@ func probeConfig(u *config.Upstream, address string) *health.ProbeConfig {
 	return probe
 }
 
-func checkConfig(u *config.Upstream, address string, c *circles) (*health.CheckConfig, error) {
+func checkConfig(u *config.Upstream, address string, c *circles, of *router.Upstream) (*health.CheckConfig, error) {
 	h := u.HealthCheck
 	probe, to := probeConfig(u, address), u.Name
+	if probe.TLS != nil {
+		probe.TLS.GetClientCertificate = of.Certificate // the one in force: the check outlives changes of it
+	}
 	if _, own, _ := net.SplitHostPort(address); h.Port != 0 && strconv.Itoa(h.Port) != own { // a listener's answer would say nothing about the endpoint
 		to = outside
 	}

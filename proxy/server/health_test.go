@@ -410,7 +410,7 @@ func TestChecksShareTexts(t *testing.T) {
 	} {
 		_, all := heap.Taken(func() {
 			for range 100 {
-				if _, err := server.CheckConfig(&config.Upstream{HealthCheck: h}, "127.0.0.1:1", nil); err != nil {
+				if _, err := server.CheckConfig(&config.Upstream{HealthCheck: h}, "127.0.0.1:1", nil, nil); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -147,7 +147,7 @@ upstreams:
 		m.Endpoint = nil
 		equal(t, "an endpoint", m, want)
 	}
-	check, err := server.CheckConfig(uc, "127.0.0.1:1", nil)
+	check, err := server.CheckConfig(uc, "127.0.0.1:1", nil, nil)
 	must(t, err)
 	check.Probe = nil
 	_, _, vc, _ := r.InForce("l", "v")

@@ -487,6 +487,38 @@ upstreams: [{name: u, endpoints: [%q], tls: {ca: c.pem, sni: front.test, cert: m
 	}
 }
 
+// TestChecksOfMutualTLS: a check presents the upstream's certificate too, and after a reload the next one.
+func TestChecksOfMutualTLS(t *testing.T) {
+	t.Parallel()
+
+	cert, key := certificate.New(t, "front.test")
+	mine, mineKey := certificate.New(t, "client.test")
+	next, nextKey := certificate.New(t, "next.test")
+	pair := pairOf(t, cert, key)
+	strict := sockets.Server(t, func(c net.Conn) {
+		s := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: trusting(mine + next)})
+		if s.Handshake() == nil {
+			fmt.Fprintf(s, "%s\n", s.ConnectionState().PeerCertificates[0].Subject.CommonName)
+		}
+	})
+	text := func(own string) string {
+		return fmt.Sprintf(`
+listeners: [{name: l, bind: "127.0.0.1:0", upstream: u}]
+upstreams:
+  - name: u
+    endpoints: [%q]
+    tls: {ca: c.pem, sni: front.test, cert: %[2]s.pem, key: %[2]s.key}
+    health_check: {send: x, expect: next.test, interval: 100ms, rise: 1, fall: 1}`, strict, own)
+	}
+	r := start(t, text("mine"), "c.pem", cert, "mine.pem", mine, "mine.key", mineKey, "next.pem", next, "next.key", nextKey)
+	checked := func(says string) func() bool {
+		return func() bool { return strings.Contains(r.Status().Upstreams[0].Endpoints[0].Why, says) }
+	}
+	r.Until("the check gets the name of the first certificate", checked("not the expected answer: 12 bytes"))
+	r.Reload(text("next"))
+	r.Until("the check gets the name of the next certificate", func() bool { return r.Endpoint("u", strict).State == "up" })
+}
+
 // TestRefusedAuthorities: a file of authorities that cannot be used is in the status of the listener and of the upstream, which makes a problem of it, until it can.
 func TestRefusedAuthorities(t *testing.T) {
 	t.Parallel()

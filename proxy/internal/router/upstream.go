@@ -1,6 +1,7 @@
 package router
 
 import (
+	"crypto/tls"
 	"iter"
 	"net/netip"
 	"sync"
@@ -262,6 +263,14 @@ func (u *Upstream) breaker() *health.Breaker {
 		return snap.Breaker
 	}
 	return nil
+}
+
+// Certificate is [tlsterm.Client.Certificate] as the newest generation has it. It shows none without TLS to the endpoints.
+func (u *Upstream) Certificate(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if snap := u.newest.Load(); snap != nil && snap.TLS != nil {
+		return snap.TLS.Certificate(asked)
+	}
+	return new(tls.Certificate), nil
 }
 
 // SetFallback sets the snapshot that clients fall back to, before the snapshot is used.

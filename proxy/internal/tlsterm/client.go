@@ -84,6 +84,16 @@ func (c *Client) build() {
 	c.config.Store(config)
 }
 
+// Certificate returns the certificate that an endpoint gets if it asks so. It is for GetClientCertificate of a [tls.Config].
+func (c *Client) Certificate(asked *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	for _, own := range c.config.Load().Certificates {
+		if asked.SupportsCertificate(&own) == nil {
+			return &own, nil
+		}
+	}
+	return new(tls.Certificate), nil
+}
+
 // Stats returns the counters.
 func (c *Client) Stats() *Stats { return c.cfg.Stats }
 
