@@ -356,12 +356,15 @@ func (f *finder) unserved(of Problem, u *Upstream) {
 	if clients < fewestUnserved {
 		return
 	}
-	severity := Warning
-	if f.used[u.Name] {
-		severity = Outage
+	severity := Outage
+	if !f.used[u.Name] || u.Fallback != "" && u.breaks() { // others than the trials go to the fallback
+		severity = Warning
 	}
 	f.add(of, severity, "none_served", "upstream %s: no usable endpoint has served a client since %s; each has served none of its last clients, %d together", u.Name, f.clock(of.Since), clients)
 }
+
+// breaks reports whether the upstream's breaker keeps clients away.
+func (u *Upstream) breaks() bool { return u.Breaker != "" && u.Breaker != "closed" }
 
 // takesClients reports whether clients are sent to the endpoint.
 func (e *Endpoint) takesClients() bool {
@@ -373,7 +376,7 @@ func (f *finder) upstream(u *Upstream) {
 	if f.outage(of, u); u.Outage == nil {
 		f.unserved(of, u)
 	}
-	if u.Breaker != "" && u.Breaker != "closed" {
+	if u.breaks() {
 		f.add(of, Warning, "breaker", "upstream %s: %s", u.Name, reason("breaker "+u.Breaker, u.BreakerUntil, u.BreakerWhy))
 	}
 	waiting := u.Pending - u.PendingEndpoint // for room

@@ -215,6 +215,22 @@ func TestProblems(t *testing.T) {
 				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
 			},
 		},
+		"one behind an open breaker, with a fallback": {
+			shop(func(u *Upstream) { u.Endpoints, u.Breaker, u.Fallback = []Endpoint{silent}, "open", "web" }),
+			[]string{
+				"warning none_served upstream shop: no usable endpoint has served a client since 09:59:38; each has served none of its last clients, 404 together",
+				"warning breaker upstream shop: breaker open",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
+			},
+		},
+		"one behind an open breaker": {
+			shop(func(u *Upstream) { u.Endpoints, u.Breaker = []Endpoint{silent}, "open" }),
+			[]string{
+				"outage none_served upstream shop: no usable endpoint has served a client since 09:59:38; each has served none of its last clients, 404 together",
+				"warning breaker upstream shop: breaker open",
+				"warning endpoint_unanswered endpoint shop/s answers no client: 404 clients waited, the first for 21.7s; it used to answer 99.2 % within 33ms; it does not close a connection that Penstock has closed",
+			},
+		},
 		"one that is drained": {
 			shop(func(u *Upstream) { e := silent; e.State = Draining; u.Endpoints = []Endpoint{e} }), nil,
 		},
