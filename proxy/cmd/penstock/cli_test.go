@@ -381,7 +381,7 @@ func setting(t *testing.T, unit, name string) (values []string) {
 }
 
 // TestUnits: the program has the flags of its unit, the configuration beside it is valid and
-// names the passed sockets, and the notifications match the unit's type. The help of process drain warns of its Restart.
+// names the passed sockets, the session log of its page can be written, and the notifications match the unit's type. The help of process drain warns of its Restart.
 func TestUnits(t *testing.T) {
 	t.Parallel()
 
@@ -419,6 +419,11 @@ func TestUnits(t *testing.T) {
 	}
 	if got := setting(t, "penstock.service", "RuntimeDirectory"); len(got) != 1 || !strings.Contains(string(text), "unix:/run/"+got[0]+"/") {
 		t.Errorf("RuntimeDirectory %q is not that of the admin socket", got)
+	}
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "session-log.md"))
+	must(t, err)
+	if got := setting(t, "penstock.service", "LogsDirectory"); len(got) != 1 || !strings.Contains(string(page), "{to: /var/log/"+got[0]+"/") {
+		t.Errorf("LogsDirectory %q is not that of the session log", got)
 	}
 }
 
