@@ -57,7 +57,6 @@ const (
 	quickAnswer = 5 * time.Second
 	slowAnswer  = 5 * time.Minute
 	restAnswer  = 15 * time.Second
-	dialPause   = 5 * time.Millisecond // between attempts to connect to a full accept queue
 	// maxCut is how often a request that only reads is repeated, after growing pauses, when its connection was closed
 	// before the response.
 	maxCut, cutPause = 6, 10 * time.Millisecond
@@ -104,24 +103,15 @@ func NewClientAs(bind string, as *Credentials) (*Client, error) {
 		c.token = as.Token
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		for {
-			conn, err := sockopt.Dial(ctx, new(net.Dialer), addr.Network, addr.Name)
-			if err == nil {
-				u := userOf(conn)
-				c.peer.Store(u.pid)
-				if err = as.verify(conn, u); err != nil {
-					conn.Close()
-				}
-			}
-			if !errors.Is(err, syscall.EAGAIN) { // the accept queue of a unix socket is full (connect(2))
-				return conn, err
-			}
-			select {
-			case <-time.After(dialPause):
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
+		conn, err := sockopt.Dial(ctx, new(net.Dialer), addr.Network, addr.Name)
+		if err == nil {
+			u := userOf(conn)
+			c.peer.Store(u.pid)
+			if err = as.verify(conn, u); err != nil {
+				conn.Close()
 			}
 		}
+		return conn, err
 	}
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders}
 	if addr.Network != "unix" && as.secured() {

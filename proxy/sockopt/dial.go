@@ -19,6 +19,9 @@ import (
 // there, so the error is a syscall.ECONNREFUSED.
 var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)", syscall.ECONNREFUSED)
 
+// queuePause is the time between attempts to connect to a full accept queue. The kernel does not tell when it has room (connect(2), EAGAIN).
+const queuePause = 5 * time.Millisecond
+
 // Dial connects as [net.Dialer.DialContext] does, to the addresses of a host in turn, in the order of [ResolveOrLast].
 // The caller owns the connection.
 //
@@ -26,20 +29,29 @@ var ErrSelfConnect = fmt.Errorf("%w (self-connect: nothing listens on this port)
 // to itself. Dial resets such a socket, and returns [ErrSelfConnect]. An orderly close would keep the port from its
 // server for a minute (TIME-WAIT).
 //
-// While the file system of a unix socket does not answer, Dial waits no longer than for an address. A symbolic link is
+// While the file system of a unix socket does not answer, or its accept queue is full, Dial waits no longer than for an address. A symbolic link is
 // followed only if it belongs to root, to the user of this process or to the owner of the socket.
 func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
-	if strings.HasPrefix(network, "unix") {
-		return dialPath(ctx, d, network, address)
-	}
-	host, port, err := net.SplitHostPort(address)
-	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || host == "" || !strings.HasPrefix(network, "tcp") {
-		return dial(ctx, d, network, address)
-	}
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
+	}
+	if strings.HasPrefix(network, "unix") {
+		for {
+			conn, err := dialPath(ctx, d, network, address)
+			if !errors.Is(err, syscall.EAGAIN) {
+				return conn, err
+			}
+			select {
+			case <-time.After(queuePause):
+			case <-ctx.Done():
+			}
+		}
+	}
+	host, port, err := net.SplitHostPort(address)
+	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || host == "" || !strings.HasPrefix(network, "tcp") {
+		return dial(ctx, d, network, address)
 	}
 	ips, err := ResolveOrLast(ctx, host)
 	if err != nil {
@@ -60,11 +72,6 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 
 // dialPath connects to a unix socket on a goroutine, which closes a connection that comes too late.
 func dialPath(ctx context.Context, d *net.Dialer, network, path string) (net.Conn, error) {
-	if d.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
-		defer cancel()
-	}
 	type result struct {
 		conn net.Conn
 		err  error
