@@ -144,6 +144,7 @@ func (s *Search) Next(now int64) worker.Step {
 			s.stage = over
 			return worker.Step{Action: worker.Respond, Bytes: s.snapshot.Respond}
 		case direct:
+			s.start = now
 			return worker.Step{Action: worker.Connect, Address: s.original, Timeout: s.listener.cfg.Connect, Recheck: recheckEvery}
 		default:
 			return worker.Step{Action: worker.GiveUp}
@@ -546,6 +547,7 @@ func (s *Search) Resolved(ips []netip.Addr, err error) {
 // Failed implements [worker.Search].
 func (s *Search) Failed(err error, now int64) {
 	if s.endpoint == nil { // an original destination
+		s.client.Record.Fail("", s.start, now, err)
 		s.giveUp(fmt.Errorf("connect to %s: %w", s.original.AddrPort, err))
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -190,6 +191,7 @@ func (b *bringing) test(t *testing.T, f *family, m manner) {
 	p.Instance = serve(t, fmt.Sprintf(`
 listeners: [{name: l, bind: [":%d"], transparent: true, %s routes: [{match: {port: 81}, upstream: u}], timeouts: {connect: 1s}}]
 upstreams: [{name: u, endpoints: [%q], health_check: off, send_proxy: 1}]
+session_log: {to: sessions.log, format: template, template: "{state} {attempt_cause}"}
 metrics: {bind: ":%d", allow: [%s]}`, b.port, m.listener, fixed.Addr, metrics, p.family.near))
 
 	c := p.gets("origin", f.origin)
@@ -211,6 +213,10 @@ metrics: {bind: ":%d", allow: [%s]}`, b.port, m.listener, fixed.Addr, metrics, p
 		t.Error(err)
 	}
 	p.Until("the refusals are counted", func() bool { return p.Status().Listeners[0].Connections.Refused == refused })
+	p.Until("the session log has how the destinations failed", func() bool {
+		lines, err := os.ReadFile(filepath.Join(p.Dir, "sessions.log"))
+		return err == nil && strings.Contains(string(lines), "SC refused\n") && strings.Contains(string(lines), "sC timeout\n")
+	})
 	if n := p.Count("accepted"); n > 7 {
 		t.Errorf("%d clients were accepted: a client of the listener itself has caused others", n)
 	}
