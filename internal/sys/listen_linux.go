@@ -1,13 +1,14 @@
 package sys
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
+	"sync"
 	"syscall"
 	"unsafe"
 
@@ -146,34 +147,45 @@ const netstat = "/proc/thread-self/net/netstat"
 // [ListenDrops]. Errors wrap the cause of a failed read of the table, or ErrNoListenOverflows. It is safe for
 // concurrent use.
 func ListenOverflows() (uint64, error) {
-	text, err := os.ReadFile(netstat)
+	f, err := os.Open(netstat)
 	if err != nil {
 		return 0, err
 	}
-	n, err := netstatCounter(string(text), "TcpExt:", "ListenOverflows")
+	defer f.Close()
+	text := netstatTexts.Get().(*bytes.Buffer)
+	defer netstatTexts.Put(text)
+	text.Reset()
+	if _, err := text.ReadFrom(f); err != nil {
+		return 0, err
+	}
+	n, err := netstatCounter(text.Bytes(), "TcpExt:", "ListenOverflows")
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", netstat, err)
 	}
 	return n, nil
 }
 
+// netstatTexts spare a process that reads the table several times a second most of its garbage.
+var netstatTexts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // netstatCounter returns a counter from the text of the table, which has two lines for each protocol: names,
 // and values in the same order.
-func netstatCounter(text, protocol, name string) (uint64, error) {
-	var names []string
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] != protocol {
+func netstatCounter(text []byte, protocol, name string) (uint64, error) {
+	at := -1 // of the name in its line
+	for line := range bytes.Lines(text) {
+		if !bytes.HasPrefix(line, []byte(protocol)) {
 			continue
 		}
-		if names == nil {
-			names = fields
-			continue
-		}
-		for i, field := range fields[:min(len(fields), len(names))] {
-			if names[i] == name {
-				return strconv.ParseUint(field, 10, 64)
+		i := 0
+		for field := range bytes.FieldsSeq(line) {
+			if at < 0 && string(field) == name {
+				at = i
+				break
 			}
+			if i == at {
+				return strconv.ParseUint(string(field), 10, 64)
+			}
+			i++
 		}
 	}
 	return 0, ErrNoListenOverflows

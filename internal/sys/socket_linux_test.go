@@ -67,16 +67,16 @@ func TestUnreadOfMultipath(t *testing.T) {
 func TestNetstatCounter(t *testing.T) {
 	const names = "MPTcpExt: ListenOverflows\nMPTcpExt: 5\nTcpExt: A ListenOverflows B\n"
 	for text, want := range map[string]uint64{names + "TcpExt: 1 2 3\n": 2, names + "TcpExt: 1 18446744073709551615": math.MaxUint64} {
-		if n, err := sys.NetstatCounter(text, "TcpExt:", "ListenOverflows"); n != want || err != nil {
+		if n, err := sys.NetstatCounter([]byte(text), "TcpExt:", "ListenOverflows"); n != want || err != nil {
 			t.Errorf("%q: %d, %v, want %d", text, n, err, want)
 		}
 	}
 	for _, text := range []string{"", "\n", names, names + "TcpExt: 1\n", "TcpExt: 1 2\nTcpExt: 1 2\n"} {
-		if n, err := sys.NetstatCounter(text, "TcpExt:", "ListenOverflows"); !errors.Is(err, sys.ErrNoListenOverflows) {
+		if n, err := sys.NetstatCounter([]byte(text), "TcpExt:", "ListenOverflows"); !errors.Is(err, sys.ErrNoListenOverflows) {
 			t.Errorf("%q: %d, %v", text, n, err)
 		}
 	}
-	if n, err := sys.NetstatCounter(names+"TcpExt: 1 x 3\n", "TcpExt:", "ListenOverflows"); !errors.Is(err, strconv.ErrSyntax) {
+	if n, err := sys.NetstatCounter([]byte(names+"TcpExt: 1 x 3\n"), "TcpExt:", "ListenOverflows"); !errors.Is(err, strconv.ErrSyntax) {
 		t.Errorf("no number: %d, %v", n, err)
 	}
 }
