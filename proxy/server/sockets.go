@@ -98,7 +98,16 @@ func (s *sockets) bind(ctx context.Context, c *change, l *config.Listener, at co
 	}
 	ln, beside, err := s.listen(ctx, c, l, at.Address)
 	if err != nil {
-		return nil, s.explainTaken(c, at, err)
+		why := s.explainTaken(c, at, err)
+		if socket == nil || socket.listener.TCP() {
+			return nil, why
+		}
+		// Whoever may replace the path has no veto of the change.
+		c.binds[key] = socket
+		c.commits = append(c.commits, func() {
+			s.log.Warn("a listener's unix socket cannot be bound again, and no client finds it", "listener", l.Name, "error", why)
+		})
+		return []string{key}, nil
 	}
 	if err := s.bindNew(c, key, ln); err != nil {
 		return nil, err
