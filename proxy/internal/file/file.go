@@ -62,8 +62,8 @@ func KeyPair(cert, key string) (pair tls.Certificate, err error) {
 	return tls.X509KeyPair(certPEM, keyPEM)
 }
 
-// ReadOwn is [Read] of a file that this program writes. It follows no link of another user, and where others may make
-// files, the file must belong to root or to this user: otherwise the error wraps [ErrUnsafe].
+// ReadOwn is [Read] of a file that this program writes. It follows no link of another user, and the file must belong to root
+// or to this user: otherwise the error wraps [ErrUnsafe].
 func ReadOwn(path string, limit int) ([]byte, error) { return ownReads.read(path, limit, readOwnNow) }
 
 // Calls of the process that may never return.
@@ -235,6 +235,13 @@ func readOwnNow(path string, limit int) ([]byte, error) {
 	fd, err := p.Open(syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
+	}
+	is, err := sys.Fstat(fd)
+	if err == nil && !p.proc && !p.trusts(is.UID) { // a group, or an ACL, may let its user make files here
+		err = p.fault(fmt.Errorf("%w: it belongs to uid %d: chown it to %s, or remove it", ErrUnsafe, is.UID, trusted()))
+	}
+	if err != nil {
+		return nil, errors.Join(err, sys.Close(fd))
 	}
 	return readAll(os.NewFile(uintptr(fd), path), path, limit)
 }

@@ -379,6 +379,18 @@ func TestForeignFile(t *testing.T) {
 		must(t, os.Symlink("penstock.state", path)) // a link to itself, which root cannot read either
 		expectForeign(t, path)
 	})
+	t.Run("of another user", func(t *testing.T) {
+		if os.Getuid() != 0 {
+			t.Skip("needs root, to have a file of another user")
+		}
+		path := filepath.Join(t.TempDir(), "penstock.state")
+		s := open(t, path)
+		s.SetChanges(changes)
+		must(t, s.Flush())
+		must(t, s.Close())
+		must(t, os.Chown(path, 65534, 65534))
+		expectForeign(t, path)
+	})
 }
 
 // expectForeign opens and changes a store, and expects the path to be the only file beside its lock.
