@@ -356,7 +356,7 @@ type SessionLog struct {
 	// Dropped counts the dropped lines by reason: queue (a loop's queue was full), destination (it accepted no more
 	// lines) or rate (more than per_second). Only reasons that occurred.
 	Dropped map[string]int64 `json:"dropped"`
-	// Sessions without a line because of only or slower_than.
+	// Number of lines that only or slower_than left out.
 	Filtered int64 `json:"filtered" metric:"filtered_total"`
 	// DroppedLastMinute counts the lines dropped within about the last minute, except for the reason rate. Only in a
 	// status.

@@ -119,6 +119,24 @@ func TestSessionLogWithoutDirectory(t *testing.T) {
 	}
 }
 
+// TestSessionLogWithoutLines: a line is asked for that only or slower_than leaves out.
+func TestSessionLogWithoutLines(t *testing.T) {
+	const (
+		start = "at: start has no effect with only: failed or slower_than, because a session that begins has neither failed nor lasted | leave start out, or only and slower_than"
+		every = "every has no effect with only: failed, because a session that goes on has not failed | leave every out, or only"
+	)
+	for keys, want := range map[string][]string{
+		"at: start, only: failed":                 {"1:40: " + start},
+		"at: [start, end], slower_than: 1s":       {"1:40: " + start},
+		"at: [start], every: 10s, only: failed":   {"1:40: " + start, "1:56: " + every},
+		"at: end, every: 10s, slower_than: 1s":    nil,
+		"at: [start, end], every: 10s, share: 10": nil,
+		"at: end, only: failed":                   nil,
+	} {
+		warned(t, "session_log: {to: /x/sessions.log, "+keys+"}"+smallest, want...)
+	}
+}
+
 // TestNobodyIsLetThrough: a listener without a destination is suspicious, but loads.
 func TestNobodyIsLetThrough(t *testing.T) {
 	warned(t, "listeners: [{name: a, bind: ':1'}]\n",

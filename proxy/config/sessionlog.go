@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,6 +72,12 @@ func (k *checker) sessionLog(l *SessionLog) {
 	}
 	if l.Only == "failed" && l.SlowerThan > 0 {
 		k.warnAt(k.at(&l.SlowerThan, l), "leave slower_than out, or only", "slower_than has no effect with only: failed, because failed sessions are logged whatever their duration")
+	}
+	if (l.Only == "failed" || l.SlowerThan > 0) && slices.Contains(l.At, "start") {
+		k.warnAt(k.at(&l.At, l), "leave start out, or only and slower_than", "at: start has no effect with only: failed or slower_than, because a session that begins has neither failed nor lasted")
+	}
+	if l.Only == "failed" && l.Every > 0 {
+		k.warnAt(k.at(&l.Every, l), "leave every out, or only", "every has no effect with only: failed, because a session that goes on has not failed")
 	}
 	if l.Share == 0 {
 		k.warnAt(k.at(&l.Share, l), "leave session_log out, or write a share", "with share: 0 no line is written")

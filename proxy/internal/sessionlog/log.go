@@ -89,7 +89,7 @@ type Counts struct {
 	// did not take them, and Rated because they exceeded the rate. The sum of the four is the number of lines to write,
 	// except for lines that are still on their way.
 	Lines, Full, Dropped, Rated int64
-	// Filtered is the number of sessions that the filters left without a line.
+	// Filtered is the number of lines that the filters left out.
 	Filtered int64
 }
 
