@@ -305,7 +305,8 @@ func (g *whyGroup) status(kind verdict.Kind, all float64) admin.EndpointWhy {
 }
 
 // report adds the endpoints to a result. If the verdict is about endpoints, it also adds the endpoint, or else the
-// upstream, that has more than half of the verdict's time. all is the time of the verdict in all groups.
+// upstream, that has most of the verdict's time: of two that are equally slow, chance would decide which has more than
+// half. all is the time of the verdict in all groups.
 func (w whyGroups) report(to *admin.Why, kind verdict.Kind, all float64) {
 	endpoints := w.list(kind, true)
 	to.Endpoints = make([]admin.EndpointWhy, 0, min(len(endpoints), maxWhyEndpoints))
@@ -316,7 +317,7 @@ func (w whyGroups) report(to *admin.Why, kind verdict.Kind, all float64) {
 		return
 	}
 	for _, list := range [][]*whyGroup{endpoints, w.list(kind, false)} {
-		if len(list) > 0 && list[0].times.all[kind] > all/2 {
+		if len(list) > 0 && list[0].times.all[kind] > all*2/3 {
 			most := list[0].status(kind, all)
 			to.Most = &most
 			return

@@ -110,6 +110,9 @@ upstreams:
 	if m := w.Most; m.Endpoint != "" || m.Name != "" || m.Sessions != 8 || m.Upstream != "two" {
 		t.Errorf("most of the time has %+v", m)
 	}
+	if w := r.why(admin.WhyQuery{Upstream: "two"}); w.Most == nil || w.Most.Endpoint != "" {
+		t.Errorf("of two endpoints that are equally slow, %+v is named", w.Most)
+	}
 	if w := r.why(admin.WhyQuery{Upstream: "quick"}); w.Most != nil && w.Verdict != "endpoint" { // which is slow on a busy machine
 		t.Errorf("%+v is named for the verdict %s", w.Most, w.Verdict)
 	}
