@@ -227,7 +227,7 @@ type HealthCheck struct {
 	Expect       Secret        `key:"expect" default:"" eg:"+PONG" doc:"Bytes that the answer must contain."`
 	Standby      Secret        `key:"standby" default:"" eg:"role:slave" doc:"If the answer is not as expected, but it or its HTTP status line contains these bytes, the endpoint is a healthy standby: it gets no clients, and no problem is reported. Empty: no standby."`
 	TLS          bool          `key:"tls" default:"false" doc:"Checks over TLS, without verifying the certificate. Default: true if the upstream has tls, and the check of type http or with send or expect goes to the endpoint's own port. Otherwise false."`
-	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: the upstream's tls.sni at the endpoint's own port, otherwise none."`
+	SNI          string        `key:"sni" type:"domain" default:"" eg:"db.example" doc:"Server name of a check over TLS. Empty: as for clients at the endpoint's own port, otherwise none."`
 }
 
 // asks reports whether a check expects an answer, not just a connection.
