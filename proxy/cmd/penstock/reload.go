@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -593,6 +594,7 @@ type fileState struct {
 	looked  time.Time            // when the file was read last
 	problem string               // "" if there is none
 	reload  *admin.RefusedReload // nil if it was not refused
+	unread  bool                 // reload was refused because the file could not be used
 	waits   bool                 // reload was refused because a generation waits to be confirmed, and no longer counts when none waits
 	loads   bool                 // its modules are being loaded to find out whether it can be used
 	reads   chan struct{}        // closed when the read under way is over; nil: there is none
@@ -626,14 +628,12 @@ func (f *fileState) state() metrics.FileState {
 func (f *fileState) reloaded(by string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reload, f.waits = nil, errors.Is(err, rollback.ErrPending)
+	text := fileProblem(err)
+	f.reload, f.waits, f.unread = nil, errors.Is(err, rollback.ErrPending), text != ""
 	if err == nil {
 		return
 	}
-	f.reload = &admin.RefusedReload{At: time.Now().Truncate(time.Millisecond), By: by, Error: err.Error()}
-	if text := fileProblem(err); text != "" {
-		f.reload.Error = text
-	}
+	f.reload = &admin.RefusedReload{At: time.Now().Truncate(time.Millisecond), By: by, Error: cmp.Or(text, err.Error())}
 }
 
 // get fills in a status. It drops a refused reload once the file has the configuration in force again, or once no
@@ -664,6 +664,11 @@ func (f *fileState) get(from source, look func() error, inForce *config.Config, 
 		f.mu.Lock()
 	}
 	s.ReloadRefused, s.FileProblem = f.reload, f.problem
+	if f.reload != nil && f.unread && f.problem == "" {
+		now := *f.reload
+		now.Error = "the file could not be used then, and can be used now: penstock reload"
+		s.ReloadRefused = &now
+	}
 }
 
 // mostRead is how long a status waits for the file to be read.

@@ -272,6 +272,10 @@ func TestFileThatCannotBeUsed(t *testing.T) {
 	if strings.Count(out, "\n") != 1 || !strings.HasSuffix(out, ", was refused, and nothing was changed; "+strings.Replace(fails, ":", ", too:", 1)) || strings.Contains(out, "secret") {
 		t.Errorf("of a file that was refused it says %q", out)
 	}
+	r.write("b")
+	if out := problems(cli.ExitWarnings); !strings.HasSuffix(out, "was refused, and nothing was changed: the file could not be used then, and can be used now: penstock reload\n") {
+		t.Errorf("of a file that was mended it says %q", out)
+	}
 	r.write("a")
 	if out := problems(cli.ExitOK); out != good {
 		t.Errorf("with the file in force again it says %q", out)
