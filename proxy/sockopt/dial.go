@@ -38,16 +38,7 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 		defer cancel()
 	}
 	if strings.HasPrefix(network, "unix") {
-		for {
-			conn, err := dialPath(ctx, d, network, address)
-			if !errors.Is(err, syscall.EAGAIN) {
-				return conn, err
-			}
-			select {
-			case <-time.After(queuePause):
-			case <-ctx.Done():
-			}
-		}
+		return dialPath(ctx, d, network, address)
 	}
 	host, port, err := net.SplitHostPort(address)
 	if _, literal := netip.ParseAddr(host); err != nil || literal == nil || host == "" || !strings.HasPrefix(network, "tcp") {
@@ -79,8 +70,17 @@ func dialPath(ctx context.Context, d *net.Dialer, network, path string) (net.Con
 	done := make(chan result)
 	go func() {
 		var is result
-		if err := pathcall.Do(ctx, path, func() { is.conn, is.err = dialUnix(ctx, d, network, path) }); err != nil {
-			return
+		for again := true; again; again = errors.Is(is.err, syscall.EAGAIN) {
+			if is.err != nil {
+				select {
+				case <-time.After(queuePause):
+				case <-ctx.Done():
+					return
+				}
+			}
+			if err := pathcall.Do(ctx, path, func() { is.conn, is.err = dialUnix(ctx, d, network, path) }); err != nil {
+				return
+			}
 		}
 		select {
 		case done <- is:
