@@ -131,6 +131,13 @@ func dialOne(ctx context.Context, d *net.Dialer, network, address string, left i
 // dial connects to an address that is not looked up.
 func dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	with := *d
+	// Package net keeps the number of an interface for a minute, and the interface may have been made again.
+	if at, err := netip.ParseAddrPort(address); err == nil && at.Addr().Zone() != "" {
+		address = netip.AddrPortFrom(Canonical(at.Addr()), at.Port()).String()
+	}
+	if local, ok := d.LocalAddr.(*net.TCPAddr); ok && local.Zone != "" {
+		with.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(Canonical(local.AddrPort().Addr()), local.AddrPort().Port()))
+	}
 	with.Control = func(network, address string, c syscall.RawConn) error {
 		var first error
 		if d.Control != nil {

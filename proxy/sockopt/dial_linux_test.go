@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/netns"
 	"github.com/penstock/penstock/proxy/sockopt"
 )
 
@@ -51,5 +53,35 @@ func TestDialWaitsForAPlace(t *testing.T) {
 	defer syscall.Close(taken)
 	if err := condition.Receive(t, "the end of the dial", ends); err != nil {
 		t.Errorf("with room: %v", err)
+	}
+}
+
+// TestDialAnInterfaceMadeAgain: the zone of an address is the interface that has this name now.
+func TestDialAnInterfaceMadeAgain(t *testing.T) {
+	t.Parallel()
+	if !netns.Alone(t) {
+		return
+	}
+	h := netns.Here(t)
+	l, err := net.Listen("tcp", "[::]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := netip.AddrPortFrom(netip.MustParseAddr("fe80::1%again"), netip.MustParseAddrPort(l.Addr().String()).Port())
+	for range 2 {
+		h.IP("link add again type veth peer name other")
+		h.IP("link set other up")
+		h.IP("link set again up")
+		h.IP("-6 address add fe80::1/64 dev again nodad")
+		for name, d := range map[string]*net.Dialer{"to it": {}, "from it": {LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(at.Addr(), 0))}} {
+			d.Timeout = condition.Patience
+			c, err := sockopt.Dial(t.Context(), d, "tcp", at.String())
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			c.Close()
+		}
+		h.IP("link delete again")
 	}
 }
