@@ -536,19 +536,25 @@ type readFile struct {
 	generation int // in which it was in force; 0 if it never was
 }
 
-// A refusedFile is the configuration that was rolled back last, as long as the file still has it. The zero value is
-// ready to use, and has none.
+// A refusedFile is the configuration that was rolled back last, as long as the file still has one of its changes. The zero
+// value is ready to use, and has none.
 type refusedFile struct {
-	mu   sync.Mutex
-	read *readFile // nil: none, or the file has changed
-	is   admin.RefusedFile
+	mu      sync.Mutex
+	read    *readFile // nil: none, or the file has none of the changes any more
+	to      *config.Config
+	changes []string // from to, as [eachChange] returns them
+	is      admin.RefusedFile
 }
 
 // set notes a rollback to another configuration. read is the file with the configuration that was in force.
 func (f *refusedFile) set(path string, read *readFile, c *rollback.Change, to *config.Config) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.read = read; read == nil || len(config.Diff(read.cfg, to)) == 0 {
+	f.read, f.to, f.changes = read, to, nil
+	if read != nil {
+		f.changes = eachChange(to, read.cfg)
+	}
+	if len(f.changes) == 0 {
 		f.read = nil
 		return
 	}
@@ -559,11 +565,25 @@ func (f *refusedFile) set(path string, read *readFile, c *rollback.Change, to *c
 func (f *refusedFile) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.read = nil
+	f.read, f.to = nil, nil
 }
 
-// get returns the refused configuration if the source still has it, or nil. It reads the source only if the metadata
-// of its files has changed.
+// eachChange returns the changes from one configuration to another, a line for each key.
+func eachChange(from, to *config.Config) (list []string) {
+	for _, c := range config.Diff(from, to) {
+		keys := c.Keys
+		for ; len(keys) > 1; keys = keys[1:] {
+			c.Keys = keys[:1]
+			list = append(list, c.String())
+		}
+		c.Keys = keys
+		list = append(list, c.String())
+	}
+	return list
+}
+
+// get returns the refused configuration if the source still has one of its changes, or cannot be used, or nil. It reads the
+// source only if the metadata of its files has changed.
 func (f *refusedFile) get(from source) *admin.RefusedFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -572,11 +592,13 @@ func (f *refusedFile) get(from source) *admin.RefusedFile {
 	}
 	if print, err := fingerprint(f.read.cfg, from.name()); err == nil && print != f.read.print {
 		now, _, err := from.known()
-		if err != nil || len(config.Diff(f.read.cfg, now)) > 0 {
+		if err != nil {
+			now = f.read.cfg
+		} else if !slices.ContainsFunc(eachChange(f.to, now), func(c string) bool { return slices.Contains(f.changes, c) }) {
 			f.read = nil
 			return nil
 		}
-		f.read = &readFile{f.read.cfg, print, f.read.generation}
+		f.read = &readFile{now, print, f.read.generation}
 	}
 	is := f.is
 	return &is

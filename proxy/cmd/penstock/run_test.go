@@ -265,6 +265,26 @@ func TestRolledBackFileIsNotReadAgain(t *testing.T) {
 	r.has("c")
 }
 
+// TestRolledBackChangeOfAnEditedFile: the status tells of a change that was rolled back as long as the file has a part of it,
+// whatever else is edited, or cannot be used.
+func TestRolledBackChangeOfAnEditedFile(t *testing.T) {
+	t.Parallel()
+
+	r := startRun(t, nil, "a")
+	r.write("a", "b", "c")
+	r.tells(cli.ExitOK, "reload", r.file)
+	r.tells(cli.ExitOK, "rollback", r.file)
+	for _, file := range []struct {
+		text string
+		told bool
+	}{{r.text("admin.sock", "a", "b", "d"), true}, {"listeners: 1\n", true}, {r.text("admin.sock", "a", "d"), false}} {
+		r.writeText(file.text)
+		if out, _ := r.tells(cli.ExitOK, "status", "--admin", "unix:"+filepath.Join(r.dir, "admin.sock")); strings.Contains(out, "generation 2 was rolled back") != file.told {
+			t.Errorf("with %q the status is %q", file.text, out)
+		}
+	}
+}
+
 // TestWatchWaitsForAConfirmation: a file that is saved while a change waits to be confirmed is read again once none waits.
 func TestWatchWaitsForAConfirmation(t *testing.T) {
 	t.Parallel()
