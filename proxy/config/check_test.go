@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	selfsigned "github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/proxy/config"
 )
 
@@ -623,6 +625,41 @@ func TestExpiredCertificates(t *testing.T) {
 				want != "" && (len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0].Error(), subject[0]+want) || !strings.Contains(cfg.Warnings[0].Error(), subject[1])):
 				t.Errorf("%s, valid from %v on: the warnings %v", keys, from, cfg.Warnings)
 			}
+		}
+	}
+}
+
+// TestCoveredCertificates: a certificate that no client gets, because the ones before it have its names and the same kind of key,
+// is a warning.
+func TestCoveredCertificates(t *testing.T) {
+	t.Parallel()
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	must(t, err)
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"b.example"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, &rsaKey.PublicKey, rsaKey)
+	must(t, err)
+	tree := config.Tree{
+		"/etc/rsa.pem": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		"/etc/rsa.key": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(rsaKey)})),
+	}
+	for name, names := range map[string][]string{"a": {"a.example"}, "b": {"b.example"}, "both": {"A.example", "b.example"}, "wide": {"*.example"}} {
+		tree["/etc/"+name+".pem"], tree["/etc/"+name+".key"] = selfsigned.New(t, names...)
+	}
+	for list, want := range map[string]string{
+		"a b": "", "a both": "", "wide a": "", "both rsa": "", "both b": "b", "a b both": "both", "a rsa rsa": "rsa",
+	} {
+		var certs []string
+		for _, name := range strings.Fields(list) {
+			certs = append(certs, fmt.Sprintf("{cert: %s.pem, key: %[1]s.key}", name))
+		}
+		tree["/etc/p.yaml"] = "listeners: [{name: l, bind: ':1', upstream: u, tls: {certificates: [" + strings.Join(certs, ", ") + "]}}]\nupstreams: [{name: u, endpoints: ['127.0.0.1:2']}]"
+		cfg, problems := config.LoadTree(tree, "/etc/p.yaml", variables())
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		cfg.Warnings = slices.DeleteFunc(cfg.Warnings, func(w config.Problem) bool { return strings.Contains(w.Message, "private key") })
+		if got := len(cfg.Warnings); got != min(len(want), 1) || got > 0 && !strings.Contains(cfg.Warnings[0].Message, "no client gets the certificate in /etc/"+want+".pem") {
+			t.Errorf("%s: the warnings %v", list, cfg.Warnings)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -346,9 +347,27 @@ func (k *checker) termination(t *ListenerTLS) {
 	if len(t.Certificates) == 0 && k.given(&t.Certificates) && !k.bad[&t.Certificates] {
 		k.complainAt(k.at(&t.Certificates, t), "write certificates: [{cert: a.pem, key: a.key}], or leave tls out", "TLS cannot be terminated without a certificate")
 	}
+	taken := make(map[[2]string]bool) // names, each with the kind of key
 	for i := range t.Certificates {
 		c := &t.Certificates[i]
 		k.pair(&c.Cert, &c.Key, c)
+		leaf := k.pairs[Certificate{Cert: c.Cert, Key: c.Key}].leaf
+		if leaf == nil {
+			continue
+		}
+		kind := leaf.PublicKeyAlgorithm.String()
+		if key, ok := leaf.PublicKey.(*ecdsa.PublicKey); ok {
+			kind = key.Params().Name // a client may know one curve only
+		}
+		used := i == 0
+		for _, name := range leaf.DNSNames {
+			of := [2]string{strings.ToLower(name), kind}
+			used = used || !taken[of]
+			taken[of] = true
+		}
+		if !used {
+			k.warnAt(k.at(&c.Cert, c), "leave it out, or put it first", "no client gets the certificate in %s: it has no DNS name that the ones before it do not have", c.Cert)
+		}
 	}
 	k.authorities(&t.ClientCA, t)
 }
@@ -390,6 +409,7 @@ func (k *checker) readable(key *Path, section any) {
 type unpaired struct {
 	cert, key *complaint
 	late      *complaint // a warning: the certificate is not valid now
+	leaf      *x509.Certificate
 }
 
 // readPair reads the files of a pair. A missing file name was already reported.
@@ -406,6 +426,7 @@ func (k *checker) readPair(id Certificate) (found unpaired) {
 			"%s and %s do not belong together: %s", id.Cert, id.Key, strings.TrimPrefix(err.Error(), "tls: "))
 		return found
 	}
+	found.leaf = pair.Leaf
 	switch now := time.Now(); {
 	case now.After(pair.Leaf.NotAfter):
 		found.late = complain("renew it", "peers do not accept the certificate in %s: it expired at %s", id.Cert, pair.Leaf.NotAfter.Local().Format(time.DateTime))
