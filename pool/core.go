@@ -719,7 +719,7 @@ type Stats struct {
 	Idle   int64 // items in the pool now
 
 	Hits   int64 // idle items that Get and TryGet took, even if Check then refused them
-	Misses int64 // Gets and TryGets that found none; a Get that waits for an item and gets it counts only in Waits
+	Misses int64 // Gets and TryGets that found none; a Get that waited and got an item is only in Waits
 	Steals int64 // times that one processor took from another
 	Waits  int64 // Gets that had to wait because MaxOpen items were out
 

@@ -33,7 +33,7 @@ func Example_forwarder() {
 	fmt.Println(<-served)
 	// Unordered output:
 	// WATER
-	// 127.0.0.1 {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} reason=eof culprit=none err=<nil>
+	// 127.0.0.1 {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} {Spliced:0 Copied:5 Carried:0 Lost:0 Reason:eof Fallbacks:none} reason=eof culprit=none first=a err=<nil>
 	// <nil>
 }
 
@@ -73,7 +73,7 @@ func forwardAll(stop context.Context, l net.Listener, target string) error {
 				return
 			}
 			res, err := r.Join(context.Background(), client, endpoint) // not stop, which would reset the session
-			log.Printf("%v %+v %+v reason=%v culprit=%v err=%v", client.RemoteAddr(), res.AToB, res.BToA, res.Reason, res.Culprit, err)
+			log.Printf("%v %+v %+v reason=%v culprit=%v first=%v err=%v", client.RemoteAddr(), res.AToB, res.BToA, res.Reason, res.Culprit, res.First, err)
 		})
 	}
 	patience := time.AfterFunc(30*time.Second, func() { r.Close() }) // resets the sessions that are left

@@ -27,7 +27,7 @@ type Result struct {
 	Legs *Legs
 }
 
-// A Side is one of the two sides of a session.
+// A Side is one of the two sides of a session: [SideA], [SideB], or [SideNone].
 type Side uint8
 
 const (
@@ -70,8 +70,8 @@ type Flow struct {
 	// Lost is how many bytes came from the source and did not reach the destination. If the session did not end
 	// by end of file, these are the bytes that the session held and those in the source's receive queue; a
 	// datagram that was too long, and what waits behind it, is not counted. If the destination is reset or does
-	// not answer, bytes that it has not acknowledged (SIOCOUTQ, tcp(7)) are lost too, although they were already
-	// counted as moved; it may have taken the last of them. If the destination itself resets the connection, bytes
+	// not answer, unacknowledged bytes (SIOCOUTQ, tcp(7)) are in Lost and in Bytes; it may have taken the last
+	// of them. If the destination itself resets the connection, bytes
 	// that were never sent are lost; unacknowledged ones only if it had half-closed before. A direction that
 	// rewrites loses at most as many bytes as it has read.
 	Lost int64

@@ -25,8 +25,8 @@ import (
 //
 // Only an end of file is passed on as a clean end, with one exception: when IdleTimeout ends a session of plain
 // sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the first
-// side was not the last to send. (Goroutines without [Config.LegsAfter] do not know which side was the last: for
-// them it is enough that the second side has sent something, or the first side nothing.) A reset, a failure,
+// side was not the last to send. (Goroutines without [Config.LegsAfter] do not know who sent last: for them the
+// second side must have sent something, or the first side nothing.) A reset, a failure,
 // another timeout or a canceled context resets both sides, except for a side that has got its end of file. Before
 // that, a side gets the bytes that had arrived for it, as far as it takes them at once. After a reset or failure
 // of one side, the other side gets all of them, however slowly, unless it acknowledges none for five seconds; with
