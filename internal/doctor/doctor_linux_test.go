@@ -248,12 +248,12 @@ func TestPlaces(t *testing.T) {
 		place
 		is, descriptors, quota, somaxconn, allow, grant string
 	}{
-		"machine":    {place{}, "on a machine", "ulimit -n 1048576, and for good", "sysctl -w fs.x=1, and", "sysctl -w net.x=1", "let the kernel and its security modules allow splice", "setcap cap_sys_resource+ep "},
+		"machine":    {place{}, "in no container", "ulimit -n 1048576, and for good", "sysctl -w fs.x=1, and", "sysctl -w net.x=1", "let the kernel and its security modules allow splice", "setcap cap_sys_resource+ep "},
 		"unit":       {place{unit: "penstock.service", seccomp: 2}, "in the systemd unit penstock.service", "systemctl edit penstock.service: LimitNOFILE=1048576", "sysctl -w fs.x=1", "sysctl -w net.x=1", "systemctl edit penstock.service: SystemCallFilter=splice", "systemctl edit penstock.service: AmbientCapabilities=CAP_SYS_RESOURCE"},
 		"Docker":     {place{engine: inDocker, seccomp: 2}, "in a container of Docker", "docker run --ulimit nofile=1048576:1048576", "on the host: sysctl -w fs.x=1", "docker run --sysctl net.x=1", "docker run --security-opt seccomp=FILE, a profile that allows splice", "docker run --cap-add SYS_RESOURCE"},
 		"Podman":     {place{engine: inPodman, seccomp: 2, user: 5}, "in a container of Podman", "podman run --ulimit", "on the host: sysctl -w fs.x=1", "podman run --sysctl net.x=1", "podman run --security-opt", "podman run --user 0 --cap-add SYS_RESOURCE"},
 		"Kubernetes": {place{engine: inKubernetes, seccomp: 2}, "in a container of Kubernetes", "on the node: ulimit", "on the node: sysctl -w fs.x=1", "in the pod's manifest: securityContext: {sysctls", "in the pod's manifest: securityContext: {seccompProfile", "capabilities: {add: [SYS_RESOURCE]}"},
-		"namespace":  {place{nested: true}, "on a machine", "ulimit", "sysctl", "sysctl", "let the kernel", "outside of a user namespace: CAP_SYS_RESOURCE"},
+		"namespace":  {place{nested: true}, "in no container", "ulimit", "sysctl", "sysctl", "let the kernel", "outside of a user namespace: CAP_SYS_RESOURCE"},
 	} {
 		p := &process{place: c.place}
 		for got, want := range map[string]string{
@@ -453,7 +453,7 @@ func TestRunningBounds(t *testing.T) {
 	r.want(t, "a limit that was lowered", Degraded, "lowered while the process ran", "prlimit --pid ", "nofile")
 }
 
-var sample = newReport("on a machine", []Check{
+var sample = newReport("in no container", []Check{
 	{Name: "splice", State: OK, Found: "it works", Cost: "not shown", Mend: []string{"nor this"}},
 	{
 		Name: "pipes", State: Degraded, Found: "64 pipes of 1 MiB, then one of 8 KiB, which is so long a text that it has to go on in the next line",
@@ -475,7 +475,7 @@ unknown   ports   unreadable
 unused    lane    refused
 
 Penstock can run here. 1 ok, 1 degraded, 0 missing, 1 unknown, 1 missing but not used.
-This process runs on a machine.
+This process runs in no container.
 `
 	var got bytes.Buffer
 	if err := sample.WriteText(&got); err != nil || got.String() != want {

@@ -174,7 +174,7 @@ func (p place) String() string {
 	case p.unit != "":
 		return "in the systemd unit " + p.unit
 	}
-	return "on a machine"
+	return "in no container"
 }
 
 // A remedy is one remedy in the words of each place: a setting of a systemd unit, options of docker run, a part

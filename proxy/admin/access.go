@@ -340,7 +340,7 @@ func (c *conditions) caller(r *http.Request) caller {
 	case read:
 		return caller{name: "token=read", may: reads, heir: c.change == nil && c.authorities == nil, why: forbidden("this token may read, but not change: %s", c.askToChange())}
 	}
-	return caller{why: unauthorized("the process does not know this token: write a token of its configuration (admin: change_token, read_token)")}
+	return caller{why: unauthorized("the process does not know this token: write a token of its configuration (admin: change_token, read_token). If the file has a new one, send SIGHUP, or give the old one with --token-file")}
 }
 
 func matches(sum, want *[sha256.Size]byte) bool {

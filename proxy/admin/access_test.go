@@ -208,7 +208,7 @@ func TestTokensChange(t *testing.T) {
 	}
 	m.Commit()
 	_, err = r.Status(t.Context())
-	refused(t, err, http.StatusUnauthorized, "the process does not know this token")
+	refused(t, err, http.StatusUnauthorized, "If the file has a new one, send SIGHUP, or give the old one with --token-file")
 }
 
 // TestOrigins: over TCP a request of a page of another host is refused, whatever token it has.

@@ -107,10 +107,10 @@ func TestProbes(t *testing.T) {
 func TestProcessReport(t *testing.T) {
 	_, err := newRig(t, "").Process(t.Context())
 	refused(t, err, http.StatusNotFound, "process: not found")
-	report := &doctor.Report{Checks: []doctor.Check{{Name: "pipes", State: doctor.Degraded, Found: "few", Cost: "copying", Mend: []string{"more"}}}, Place: "on a machine", Able: true, PID: 7}
+	report := &doctor.Report{Checks: []doctor.Check{{Name: "pipes", State: doctor.Degraded, Found: "few", Cost: "copying", Mend: []string{"more"}}}, Place: "in no container", Able: true, PID: 7}
 	r := newRigWith(t, access("127.0.0.1:0"), func(c *admin.Config) { c.Process = func() *doctor.Report { return report } })
 	got, err := r.Process(t.Context())
-	if err != nil || got.PID != 7 || !got.Able || got.Place != "on a machine" || len(got.Checks) != 1 || got.Checks[0].State != doctor.Degraded || got.Checks[0].Mend[0] != "more" {
+	if err != nil || got.PID != 7 || !got.Able || got.Place != "in no container" || len(got.Checks) != 1 || got.Checks[0].State != doctor.Degraded || got.Checks[0].Mend[0] != "more" {
 		t.Errorf("%v: %+v", err, got)
 	}
 }

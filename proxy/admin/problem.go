@@ -200,7 +200,7 @@ func (f *finder) file(s *Status) {
 	case l.DroppedLastMinute == 0 && why == "":
 		return
 	case l.DroppedLastMinute == 0:
-		f.add(of, Warning, "session_log", "the session log has failed: %s: lines that cannot be written wait, and are dropped if too many wait", why)
+		f.add(of, Warning, "session_log", "the session log: %s (a line that cannot be written waits, and is dropped if too many wait)", why)
 		return
 	case why != "": // the lines may have been lost at an earlier destination
 		why = "; it cannot be written: " + why

@@ -83,11 +83,11 @@ func TestProblems(t *testing.T) {
 		},
 		"lines of the session log wait": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{Lines: 5, Error: "no space left on device"}}},
-			[]string{"warning session_log the session log has failed: no space left on device: lines that cannot be written wait, and are dropped if too many wait"},
+			[]string{"warning session_log the session log: no space left on device (a line that cannot be written waits, and is dropped if too many wait)"},
 		},
 		"the session log is stuck": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{StuckSince: now}}},
-			[]string{"warning session_log the session log has failed: no line was taken since 10:00:00: lines that cannot be written wait, and are dropped if too many wait"},
+			[]string{"warning session_log the session log: no line was taken since 10:00:00 (a line that cannot be written waits, and is dropped if too many wait)"},
 		},
 		"the session log is stuck, and lines are lost": {
 			Status{State: Serving, Summary: Summary{SessionLog: &SessionLog{DroppedLastMinute: 1, Error: "no process reads the FIFO", StuckSince: now}}},

@@ -76,7 +76,7 @@ func (k *checker) adminClients(a *Admin) {
 	case a.Group != "":
 		k.complainAt(k.at(&a.Group, a), "leave it out, or write unix:/path as bind", "group has no effect over TCP: the kernel does not say which user connects")
 	case !token && (a.TLS == nil || a.TLS.ClientCA == ""):
-		k.complainAt(k.at(b, a), "add change_token: file:PATH, read_token or tls with client_ca, or write unix:/path", "everybody who can connect to %s could change everything", b)
+		k.complainAt(k.at(b, a), "add one of change_token: file:PATH, read_token: file:PATH, tls: {client_ca: PATH}; or write unix:/path", "everybody who can connect to %s could change everything", b)
 	}
 }
 

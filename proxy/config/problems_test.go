@@ -295,7 +295,7 @@ upstreams:
 		}},
 		{"admin: {bind: ':9'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: :9 is open to other machines | write unix:/path or 127.0.0.1:PORT, or add tls",
-			"1:15: everybody who can connect to :9 could change everything | add change_token: file:PATH, read_token or tls with client_ca, or write unix:/path",
+			"1:15: everybody who can connect to :9 could change everything | add one of change_token: file:PATH, read_token: file:PATH, tls: {client_ca: PATH}; or write unix:/path",
 		}},
 		{"admin: {bind: 'unix:@n'}\nlisteners: [{name: a, bind: ':1', upstream: u}]" + upstreams, []string{
 			"1:15: an abstract socket is open to every user of this machine | write unix:/path",
@@ -304,10 +304,10 @@ upstreams:
 			"1:15: the admin API cannot use a socket of systemd | write unix:/path",
 		}},
 		{admin("bind: '127.0.0.1:9'"), []string{
-			"1:15: everybody who can connect to 127.0.0.1:9 could change everything | add change_token: file:PATH, read_token or tls with client_ca, or write unix:/path",
+			"1:15: everybody who can connect to 127.0.0.1:9 could change everything | add one of change_token: file:PATH, read_token: file:PATH, tls: {client_ca: PATH}; or write unix:/path",
 		}},
 		{admin("bind: ':9', tls: {cert: a, key: k}"), []string{
-			"1:15: everybody who can connect to :9 could change everything | add change_token: file:PATH, read_token or tls with client_ca, or write unix:/path",
+			"1:15: everybody who can connect to :9 could change everything | add one of change_token: file:PATH, read_token: file:PATH, tls: {client_ca: PATH}; or write unix:/path",
 		}},
 		{admin("bind: ':9', tls: {cert: a, key: k, client_ca: a}"), nil},
 		{admin("bind: ':9', tls: {cert: a, key: k}, read_token: 'file:token'"), nil},

@@ -99,7 +99,7 @@ func (s *sessionLog) reportSessionLog(dropped int64, err error) {
 		s.log.Info("the session log is written again")
 		return
 	case dropped == 0:
-		s.log.Warn("the session log has failed: lines that cannot be written wait, and are dropped if too many wait", "error", err)
+		s.log.Warn("the session log has a problem: a line that cannot be written waits, and is dropped if too many wait", "error", err)
 		return
 	}
 	attrs := []any{"lines", dropped}

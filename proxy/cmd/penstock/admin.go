@@ -172,9 +172,6 @@ func (f *adminFlags) find(e *cli.Env, command string) (string, *admin.Credential
 	return section.Bind.String(), ownCredentials(section), nil
 }
 
-// errImplicit is the error for a file that the user has not named, if its admin address is not a unix socket.
-var errImplicit = errors.New("a configuration that no flag names is used only to find a unix socket, and its secrets and variables are not read")
-
 // implicitPlace is find for a file in the current directory, which another user may have written.
 func implicitPlace(e *cli.Env, path string) (string, *admin.Credentials, error) {
 	section, problems := config.AdminPlace(path)
@@ -186,7 +183,7 @@ func implicitPlace(e *cli.Env, path string) (string, *admin.Credentials, error) 
 		bind, err := findPrivate(e.Environment(), path)
 		return bind, privateCredentials(bind), err
 	case section.Bind.Address.Network != "unix":
-		return "", nil, fmt.Errorf("%s names %s: %w: write --config %[1]s if you trust that file, or --admin ADDRESS", path, section.Bind, errImplicit)
+		return "", nil, fmt.Errorf("%s has the TCP address %s, and a command uses that only if you trust the file: write --config %[1]s, or --admin ADDRESS", path, section.Bind)
 	}
 	return section.Bind.String(), &admin.Credentials{Known: true}, nil
 }
@@ -406,7 +403,7 @@ func elsewhere(env config.Env, path string, err error) error {
 	}
 	dirs, orExport := strings.Join(list, " or "), ""
 	if _, ok := userDirectory(env); !ok && os.Geteuid() != 0 {
-		orExport = ". Or type export XDG_RUNTIME_DIR=DIR here and before you start it"
+		orExport = ". Or stop it, type export XDG_RUNTIME_DIR=DIR, and start it again in this terminal"
 	}
 	return fmt.Errorf("%s: process %d runs it, but its admin socket is not in %s. If the file has no admin section, add %s. Then run kill -HUP %[2]d (also if the socket was deleted)%[5]s", display.Text(path), pid, display.Text(dirs), display.Text(adminFor([]string{serviceDirectory, user}, path, int(uid), adminSection)), orExport)
 }

@@ -571,7 +571,7 @@ func statesOf(s *admin.Status) string {
 // line describes the result so far.
 func (r *demoResult) line() string {
 	cut, unanswered := r.cut()
-	return fmt.Sprintf("clients: %d served, %d cut, %d without an answer; the longest waited %v", r.all(), cut, unanswered, r.longest.Round(100*time.Microsecond))
+	return fmt.Sprintf("clients: %d served, %d cut after an answer, %d without one; the longest waited %v", r.all(), cut, unanswered, r.longest.Round(100*time.Microsecond))
 }
 
 func (v *demoView) printResult(r *demoResult, stayed bool) {
@@ -582,7 +582,7 @@ func (v *demoView) printResult(r *demoResult, stayed bool) {
 	v.heading("Results of the clients:")
 	v.print(fmt.Sprintf("  %d served (%s), the longest waited %v for its first answer\n", r.all(), strings.Join(by, ", "), r.longest.Round(100*time.Microsecond)))
 	cut, unanswered := r.cut()
-	v.print(fmt.Sprintf("  %d lost their sessions with the endpoint that died\n  %d got no answer\n", cut, unanswered))
+	v.print(fmt.Sprintf("  %d got an answer, but lost their sessions when the endpoint died\n  %d got no answer at all\n", cut, unanswered))
 	if !stayed {
 		v.heading("Try next:")
 		v.print(`  penstock demo --stay                              keep it running, and change it yourself

@@ -837,7 +837,7 @@ func TestImplicitFile(t *testing.T) {
 				t.Errorf("%s%v: it was asked", file, args)
 			case complete && (code != cli.ExitOK || complaint.String() != ""):
 				t.Errorf("%s%v: exit code %d, %s", file, args, code, &complaint)
-			case !complete && (code != cli.ExitError || !strings.Contains(complaint.String(), "write --config penstock.yaml if you trust that file, or --admin ADDRESS")):
+			case !complete && (code != cli.ExitError || !strings.Contains(complaint.String(), "only if you trust the file: write --config penstock.yaml, or --admin ADDRESS")):
 				t.Errorf("%s%v: exit code %d, %s", file, args, code, &complaint)
 			}
 		}
@@ -848,7 +848,7 @@ func TestImplicitFile(t *testing.T) {
 	implicit(t, fmt.Sprintf("admin: {bind: %q, change_token: 'file:"+secret+"'}\nlisteners: [{name: a, bind: 'unix:a', upstream: u}]\nupstreams: [{name: u, endpoints: ['unix:b']}]\n", l.Addr()))
 	code, _, complaint := call("plan")
 	l.Close()
-	if <-asked || code != cli.ExitError || !strings.Contains(complaint, "write --config penstock.yaml if you trust that file, or --admin ADDRESS") {
+	if <-asked || code != cli.ExitError || !strings.Contains(complaint, "only if you trust the file: write --config penstock.yaml, or --admin ADDRESS") {
 		t.Errorf("plan: exit code %d, %s", code, complaint)
 	}
 	implicit(t, "admin: {bind: 'unix:/run/${SECRET}'}\n")

@@ -195,6 +195,9 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 	for _, reason := range slices.Sorted(maps.Keys(s.Fallbacks)) {
 		t.note("%s copied, not spliced: %s", plural(s.Fallbacks[reason], "direction was", "directions were"), cmp.Or(copiedBecause[reason], reason))
 	}
+	if s.TLSSessions.Active > 0 {
+		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
+	}
 	if s.Lane != nil {
 		t.row("lane", "", "", laneLine(s.Lane))
 		t.noteIf(len(s.Lane.Stays) > 0, "attempts that stayed in user space: %s", listed(s.Lane.Stays))
@@ -204,9 +207,6 @@ func writeStatus(w io.Writer, s *admin.Status, now time.Time, all bool) error {
 		lost := total(l.Dropped)
 		t.row("session log", "", "", fmt.Sprintf("%s, %d dropped", plural(l.Lines, "line", "lines"), lost))
 		t.noteIf(lost > 0, "dropped: %s", listed(l.Dropped))
-	}
-	if s.TLSSessions.Active > 0 {
-		t.row("  of them TLS", "", "", active(s.TLSSessions.Active, s.TLSSessions.Most))
 	}
 	if s.Traces != nil {
 		t.traces(s.Traces, s.Connections.Accepted)
@@ -563,7 +563,11 @@ func (t *statusText) endpoint(e *admin.Endpoint) {
 	t.noteIf(len(e.ByHand) > 0, "%s", strings.Join(e.ByHand, "; "))
 	t.circuit(e.BreakerWhy, e.BreakerUntil)
 	if f := e.LastFailure; f != nil && !f.Over && (e.Why == "" || !strings.Contains(e.Why, strings.TrimPrefix(f.Cause, "connect failed: "))) {
-		t.note("last failure %v ago: %s", max(t.now.Sub(f.Time), 0).Round(time.Second), f.Cause)
+		what, but := "failure", ""
+		if strings.HasPrefix(f.Cause, "this machine cannot connect") {
+			what, but = "attempt", ", not counted as a failure"
+		}
+		t.note("last %s %v ago%s: %s", what, max(t.now.Sub(f.Time), 0).Round(time.Second), but, f.Cause)
 	}
 }
 

@@ -30,6 +30,7 @@ func aStatus(now time.Time) *admin.Status {
 			{Severity: admin.Warning, Listener: "web", Text: "listener web is at its limit"},
 			{Severity: admin.Warning, Text: "generation 3 waits"},
 		},
+		TLSSessions: admin.TLSSessions{Active: 2, Most: 9},
 		Summary: admin.Summary{
 			Connections: admin.Connections{Accepted: 5, Active: 496, Most: 496, Refused: 1}, Bytes: bytes, Lost: 17,
 			Fallbacks: map[string]int64{"urgent": 2}, Pipes: admin.Pipes{Made: 9, Reused: 100, Leased: 3, Idle: 5},
@@ -61,7 +62,7 @@ func aStatus(now time.Time) *admin.Status {
 				Endpoints: []admin.Endpoint{
 					{Name: "a", State: admin.Up, Weight: 1, Zone: "z1", Bytes: bytes, LastFailure: &admin.Failure{Cause: "connect failed: connection refused", Time: now.Add(-3 * time.Second)}},
 					{Name: "b", State: admin.Down, Why: strings.Repeat("long ", 50), Weight: 1, LastFailure: &admin.Failure{Cause: "that is over", Over: true}},
-					{Name: "c", State: admin.Ejected, Why: "5 failures in a row", Until: now.Add(30 * time.Second), Backup: true, Active: 1, Max: 1, Unanswered: 3, UnansweredMs: 4213},
+					{Name: "c", State: admin.Ejected, Why: "5 failures in a row", Until: now.Add(30 * time.Second), Backup: true, Active: 1, Max: 1, Unanswered: 3, UnansweredMs: 4213, LastFailure: &admin.Failure{Cause: "this machine cannot connect: no route", Time: now}},
 				},
 			},
 			{Name: "other", Balance: "round_robin", Breaker: "closed", Discovery: &admin.Discovery{Kind: "file", From: "eps.yaml", Endpoints: 2, LeftOut: 1}},
@@ -120,6 +121,7 @@ process         7      serving               up 1h0m0s, generation 3 for 2m0s
 connections                                  active 496 of 496 (limit), accepted 5, refused 1, in 1.20 MB, out 3.40 GB
       17 B not delivered: a receiver left, or its session was ended
       2 directions were copied, not spliced: urgent bytes arrived
+  of them TLS                                active 2 of 9
 pipes                                        in use 3, idle 5, made 9, reused 100
 traces                 2.5 %                 sampled 100 of 5 clients, exported 30, open 10, queued 20
       dropped 35 (queue_full 33, refused 2), unconfirmed 5
@@ -151,6 +153,7 @@ upstream        shop   first, breaker open   active 0, waiting 0, waited 3, in 1
       ` + strings.Repeat("long ", 50) + `
   endpoint      c      ejected               active 1 of 1 (limit), total 0, failures 0, unanswered 3 (for up to 4.2s), weight 0, backup, in 0 B, out 0 B
       ejected until 10:00:30 (in 30s): 5 failures in a row
+      last attempt 0s ago, not counted as a failure: this machine cannot connect: no route
 upstream        other  round_robin           active 0, waiting 0, in 0 B, out 0 B
       2 endpoints from file eps.yaml (1 cannot be used)
 upstream        kept   removed               1 session continues
