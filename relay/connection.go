@@ -131,6 +131,14 @@ func (l *leg) abort(sent bool) (lost int64) {
 	return lost
 }
 
+// mayTakeLeave lets a wrapper's Close write its last words, such as a websocket's close frame: the deadlines that have ended its
+// calls would forbid it.
+func (l *leg) mayTakeLeave() {
+	if !l.closed && !l.absent() && !isPlain(l.conn) && l.state.stopped.Load() {
+		_ = l.conn.SetDeadline(time.Now().Add(closeGrace))
+	}
+}
+
 // close closes the connection, once.
 func (l *leg) close() {
 	if !l.closed && !l.absent() {

@@ -81,8 +81,9 @@ func (s *opaqueSource) raiseMark(int) bool { return false }
 
 func (s *opaqueSource) lowerMark() {}
 
-// aborted reports whether a Write has received a reset of the TCP socket beneath, if there is one.
-func (s *opaqueSource) aborted() bool { return s.leg.aborted(s.r) }
+// aborted reports no reset: a wrapper's end of file came from its peer, whatever became of the socket beneath after that. A
+// Write that has failed is in the leg, see recv.
+func (s *opaqueSource) aborted() bool { return false }
 
 func (s *opaqueSource) queued() int { return 0 }
 

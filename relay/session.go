@@ -376,6 +376,10 @@ func (s *Session) settleLast() {
 		s.guarded(s.b.reset)
 	}
 	s.waitedAtEnd()
+	if s.err() == nil {
+		s.guarded(s.a.mayTakeLeave)
+		s.guarded(s.b.mayTakeLeave)
+	}
 	s.guarded(s.a.close)
 	s.guarded(s.b.close)
 	s.finished.Store(max(1, s.r.clock.now()))

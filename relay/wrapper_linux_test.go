@@ -391,3 +391,65 @@ func TestWrappersPassMethodsOn(t *testing.T) {
 		}
 	}
 }
+
+// A polite is a connection that says goodbye: its Close writes to the peer, and its Read answers the peer's goodbye.
+type polite struct {
+	net.Conn
+	read chan struct{} // the goodbye was read; nil: there is none
+}
+
+func (p polite) NetConn() net.Conn { return p.Conn }
+
+func (p polite) Close() error {
+	_, err := p.Conn.Write([]byte("bye"))
+	return errors.Join(err, p.Conn.Close())
+}
+
+func (p polite) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if p.read == nil || n == 0 {
+		return n, err
+	}
+	close(p.read)
+	for err == nil {
+		_, err = p.Conn.Write([]byte("bye"))
+	}
+	return 0, io.EOF
+}
+
+// TestLastWords: a wrapper's Close can write to its peer when the session has ended cleanly.
+func TestLastWords(t *testing.T) {
+	t.Parallel()
+
+	a, nearA := sockets.TCPPair(t)
+	b, nearB := sockets.TCPPair(t)
+	r := newRelay(t, &relay.Config{CloseOnEOF: true})
+	s := r.NewSession(nearA, polite{Conn: nearB})
+	must.Do(t, a.CloseWrite())
+	if res, err := s.Run(t.Context()); err != nil || res.Reason != relay.ReasonEOF {
+		t.Errorf("%+v, %v", res, err)
+	}
+	sockets.ExpectAll(t, b, "bye")
+}
+
+// TestWrapperEndsBeforeReset: an end of file that a wrapper has read is passed on as such, though the connection beneath was
+// reset after it, because the peer was gone when the wrapper answered.
+func TestWrapperEndsBeforeReset(t *testing.T) {
+	t.Parallel()
+
+	a, nearA := sockets.TCPPair(t)
+	b, nearB := sockets.TCPPair(t)
+	goodbye := make(chan struct{})
+	r := newRelay(t, &relay.Config{CloseOnEOF: true})
+	s := r.NewSession(polite{nearA, goodbye}, nearB)
+	must.Get(a.Write([]byte("bye")))(t)
+	go func() {
+		<-goodbye
+		_ = a.SetLinger(0)
+		_ = a.Close()
+	}()
+	if res, err := s.Run(t.Context()); err != nil || res.Reason != relay.ReasonEOF {
+		t.Errorf("%+v, %v", res, err)
+	}
+	sockets.ExpectAll(t, b, "")
+}
