@@ -123,8 +123,8 @@ func (r *pairSpec) names() (list []string) {
 }
 
 // open reads the files of r, unless they are read already, and lets another goroutine call changed whenever there is
-// something new. Files that are bad now are an error even if they were good when they were last read. user is the key for
-// close.
+// something new. Files that are bad now are an error only if no user has good contents of them, so that a rollback does not fail
+// because of files that it does not change. user is the key for close.
 func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 	if f == nil {
 		m, err := r.read()
@@ -153,15 +153,11 @@ func (f *Files) open(r pairSpec, user any, changed func()) (*source, error) {
 		s.stop = stop
 		f.running.Go(func() { watch.Run(ctx, func() { f.look(s) }) })
 	case !s.bad.IsZero() || !prints.equal(&s.identity):
-		m, err := r.read()
-		if err != nil {
-			return nil, err // other users go on with the contents read before
-		}
-		if m.sum != s.value.Load().sum {
+		if m, err := r.read(); err == nil && m.sum != s.value.Load().sum {
 			s.value.Store(m)
 			s.fresh = true
 		}
-		f.running.Go(func() { f.look(s) }) // for the other users
+		f.running.Go(func() { f.look(s) }) // for the other users, and to report bad contents
 	}
 	s.users[user] = changed
 	return s, nil
