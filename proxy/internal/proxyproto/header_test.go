@@ -3,6 +3,9 @@ package proxyproto_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -236,6 +239,11 @@ func TestPassedOn(t *testing.T) {
 		"TLS": {
 			proxyproto.Connection{TLS: &proxyproto.TLS{Version: "TLSv1.3", Cipher: "C", Certificate: true, CommonName: "me"}},
 			"\x20\x00\x18\x07\x00\x00\x00\x00\x21\x00\x07TLSv1.3\x22\x00\x02me\x23\x00\x01C" +
+				"\x05\x00\x041234\xea\x00\x02xy\x30\x00\x02ns",
+		},
+		"TLS, resumed": {
+			proxyproto.Connection{TLS: proxyproto.TLSOf(&tls.ConnectionState{DidResume: true, PeerCertificates: []*x509.Certificate{{Subject: pkix.Name{CommonName: "me"}}}})},
+			"\x20\x00\x1d\x05\x00\x00\x00\x00\x21\x00\x07TLSv1.3\x22\x00\x02me\x23\x00\x060x0000" +
 				"\x05\x00\x041234\xea\x00\x02xy\x30\x00\x02ns",
 		},
 	} {

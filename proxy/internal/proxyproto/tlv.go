@@ -88,8 +88,9 @@ type TLS struct {
 	Cipher  string // "TLS_AES_128_GCM_SHA256"
 
 	// CommonName is of the verified certificate that the client has shown in this session or
-	// in the session that this one resumes. Certificate is set if there is such a certificate.
+	// in the session that this one resumes. Certificate is set if there is such a certificate, and Resumed in the second case.
 	Certificate bool
+	Resumed     bool
 	CommonName  string
 }
 
@@ -118,7 +119,7 @@ func TLSOf(cs *tls.ConnectionState) *TLS {
 		t.Version = "TLSv1.3"
 	}
 	if len(cs.PeerCertificates) > 0 {
-		t.Certificate = true
+		t.Certificate, t.Resumed = true, cs.DidResume
 		t.CommonName = cs.PeerCertificates[0].Subject.CommonName
 	}
 	return t
@@ -132,7 +133,10 @@ func (t *TLS) put(w *writer) {
 	at := len(w.b)
 	client, verify := byte(clientSSL), uint32(1) // 0: a certificate was shown and verified
 	if t.Certificate {
-		client, verify = clientSSL|clientCertConn|clientCertSess, 0
+		client, verify = clientSSL|clientCertSess, 0
+		if !t.Resumed {
+			client |= clientCertConn
+		}
 	}
 	w.b = append(w.b, byte(TypeSSL), 0, 0, client)
 	w.b = binary.BigEndian.AppendUint32(w.b, verify)
