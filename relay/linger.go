@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"errors"
 	"math"
+	"os"
 	"time"
 )
 
@@ -264,7 +266,16 @@ func (s *Session) servedSurvivor(d *direction) {
 		s.unwait(nil)
 	}
 	s.stuck.Stop()
-	s.stuck = s.r.clock.afterFunc(closeGrace, s.closeStuck)
+	to, grace := &s.a, closeGrace
+	if dead == SideA {
+		to = &s.b
+	}
+	s.guarded(func() {
+		if errors.Is(to.conn.SetReadDeadline(longAgo), os.ErrNoDeadline) { // only its close ends a Read
+			grace = 0
+		}
+	})
+	s.stuck = s.r.clock.afterFunc(grace, s.closeStuck)
 }
 
 // awaitSides waits, once both directions have stopped in a session that has outlived a side, until the

@@ -9,6 +9,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/internal/sys"
@@ -129,6 +130,38 @@ func TestStream(t *testing.T) {
 			t.Errorf("%s: the stream is not closed: %v", name, err)
 		}
 		cancel()
+	}
+}
+
+// TestStreamBesideAFailure: a stream without deadlines is closed as soon as it has the bytes of the side that failed.
+func TestStreamBesideAFailure(t *testing.T) {
+	t.Parallel()
+
+	for _, flipped := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			farA, a := newDuplex()
+			farB, b := newDuplex()
+			if flipped {
+				a, b = b, a
+			}
+			done := make(chan relay.Result, 1)
+			go func() {
+				res, _ := must.Get(relay.Default())(t).Join(context.Background(), relay.Stream(a), relay.Stream(b))
+				done <- res
+			}()
+			if err := deliver1000(farA, farB); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			farA.PipeWriter.CloseWithError(syscall.ECONNRESET)
+			res := <-done
+			if took := time.Since(began); took != 0 || res.Reason == relay.ReasonEOF || res.AToB.Bytes()+res.BToA.Bytes() != 1000 {
+				t.Errorf("after %v: %+v", took, res)
+			}
+			if _, err := farB.PipeWriter.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+				t.Errorf("the stream is not closed: %v", err)
+			}
+		})
 	}
 }
 
