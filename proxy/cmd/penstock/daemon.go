@@ -643,7 +643,7 @@ func scrapeConfig(m *config.Metrics) *scrape.Config {
 	if m == nil {
 		return nil
 	}
-	c := &scrape.Config{Address: m.Bind.Address, Allow: sources.NewSet(m.Allow), Token: m.Token.Value}
+	c := &scrape.Config{Address: m.Bind.Address, Allow: sources.NewSet(m.Allow), Token: present(m.Token)}
 	if m.TLS != nil {
 		c.Cert, c.Key = string(m.TLS.Cert), string(m.TLS.Key)
 	}

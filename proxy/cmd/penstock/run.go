@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/penstock/penstock/proxy/cli"
 	"github.com/penstock/penstock/proxy/config"
 	"github.com/penstock/penstock/proxy/discovery"
+	"github.com/penstock/penstock/proxy/internal/file"
 	"github.com/penstock/penstock/proxy/internal/metrics"
 	"github.com/penstock/penstock/proxy/rollback"
 	"github.com/penstock/penstock/proxy/server"
@@ -108,6 +110,20 @@ func logEach(log func(msg string, args ...any), list []config.Problem, msg, othe
 	}
 }
 
+// present returns the token that a file has now: a rollback brings no revoked token back. If the file cannot be read, it is the
+// token of the configuration.
+func present(s config.Secret) string {
+	path, ok := strings.CutPrefix(s.Source, "file:")
+	if !ok {
+		return s.Value
+	}
+	text, err := file.Read(strings.ReplaceAll(path, "$$", "$"), 64<<10)
+	if err != nil || len(bytes.TrimSpace(text)) == 0 {
+		return s.Value
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+}
+
 // adminAccess returns the admin address of a configuration, and the rules for its clients. The address is "" if there
 // is none, or if it is private.
 func adminAccess(cfg *config.Config) (a admin.Access) {
@@ -115,7 +131,7 @@ func adminAccess(cfg *config.Config) (a admin.Access) {
 	if c == nil {
 		return a
 	}
-	a = admin.Access{Group: c.Group, ReadToken: c.ReadToken.Value, ChangeToken: c.ChangeToken.Value}
+	a = admin.Access{Group: c.Group, ReadToken: present(c.ReadToken), ChangeToken: present(c.ChangeToken)}
 	if !c.Bind.Auto() {
 		a.Bind = c.Bind.String()
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/testutil/condition"
+	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
 	"github.com/penstock/penstock/proxy/cli"
 )
@@ -283,6 +284,27 @@ func TestRolledBackChangeOfAnEditedFile(t *testing.T) {
 			t.Errorf("with %q the status is %q", file.text, out)
 		}
 	}
+}
+
+// TestRolledBackTokenStaysRevoked: a rollback uses the token that the file has now.
+func TestRolledBackTokenStaysRevoked(t *testing.T) {
+	t.Parallel()
+
+	r, at := newRun(t, t.TempDir(), "a"), "127.0.0.1:"+sockets.Port(t)
+	token, old := filepath.Join(r.dir, "token"), filepath.Join(r.dir, "old")
+	must(t, errors.Join(os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600), os.WriteFile(old, []byte("0123456789abcdef\n"), 0o600)))
+	text := r.text("admin.sock", "a")
+	_, rest, _ := strings.Cut(text, "\n")
+	r.writeText(fmt.Sprintf("admin: {bind: %q, change_token: 'file:token'}\n", at) + rest)
+	go r.run([]string{"run", "--config", r.file, "--log", "json"})
+	r.says("starting")
+	t.Cleanup(func() { r.end(cli.ExitOK) })
+	must(t, os.WriteFile(token, []byte("fedcba9876543210\n"), 0o600))
+	r.hangups <- syscall.SIGHUP
+	r.says(`"generation":2`)
+	r.tells(cli.ExitOK, "rollback", "--config", r.file)
+	r.tells(cli.ExitOK, "status", "--config", r.file)
+	r.tells(cli.ExitError, "status", "--admin", at, "--token-file", old)
 }
 
 // TestWatchWaitsForAConfirmation: a file that is saved while a change waits to be confirmed is read again once none waits.
