@@ -146,7 +146,8 @@ var defaultRelay = sync.OnceValues(func() (*Relay, error) { return New(nil) })
 
 // Default returns the relay of [Join], [Copy], [CopyContext], [CopyN] and [Wrap], or the error of [New]. It has
 // the defaults of [Config], is made at the first call and serves the whole process, so its Stats count the
-// whole process. It must not be closed. Default is safe for concurrent use.
+// whole process. It must not be closed. Default is safe for concurrent use. The first pool of a process costs some 10 ms, in
+// which the kernel registers the process: call Default at the start if the first session must not wait.
 func Default() (*Relay, error) { return defaultRelay() }
 
 // Join joins a and b until both directions have ended, and has closed both when it returns, also after an error.

@@ -24,7 +24,7 @@ import (
 // [Config.CloseOnEOF] ends sessions at the first end; if that costs bytes the result is [ReasonTruncated].
 //
 // Only an end of file is passed on as a clean end, with one exception: when IdleTimeout ends a session of plain
-// sockets, both sides get an end of file if nothing is held or unread, everything is acknowledged, and the first
+// sockets before any end of file, both get one if nothing is held or unread, everything is acknowledged, and the first
 // side was not the last to send. (Goroutines without [Config.LegsAfter] do not know who sent last: for them the
 // second side must have sent something, or the first side nothing.) A reset, a failure,
 // another timeout or a canceled context resets both sides, except for a side that has got its end of file. Before
