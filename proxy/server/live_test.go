@@ -574,7 +574,7 @@ upstreams: [{name: u, health_check: off, on_removed: keep, endpoints: [{address:
 			t.Errorf("%+v: %v", other, err)
 		}
 	}
-	if done := r.change(t, "add", a, 1); done.To != a+", weight 7" {
+	if done := r.change(t, "add", a, 1); done.To != "back at "+a+", weight 7" {
 		t.Errorf("%+v", done)
 	}
 	r.change(t, "remove", "a", 0)

@@ -138,7 +138,7 @@ func (h *endpointChanges) addEndpoint(u *upstream, c *admin.EndpointChange, by s
 			return nil, fmt.Errorf("%w: the endpoint %s of %s was removed by hand, and add brings it back as it was (%s): send POST /v1/endpoint/ready?upstream=%[3]s&endpoint=%[2]s first, and change it then",
 				admin.ErrInvalid, back.Endpoint, u.cfg.Name, is)
 		}
-		return &endpointEdit{set, back.Endpoint, admin.Removed, is}, nil
+		return &endpointEdit{set, back.Endpoint, admin.Removed, "back at " + is}, nil
 	}
 	if err := h.admit(u, &e); err != nil {
 		return nil, fmt.Errorf("%w: %w", admin.ErrInvalid, err)
