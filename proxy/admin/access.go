@@ -53,10 +53,12 @@ type conditions struct {
 	pair         *keypair.Pair      // nil without TLS
 	tls          *tls.Config        // nil without TLS
 	authorities  *x509.CertPool     // nil without client_ca
+	clientCA     string             // file of the authorities
 }
 
-// open reads the files of an Access, and checks them.
-func (a *Access) open(log *slog.Logger) (addr sockopt.Address, c *conditions, err error) {
+// open reads the files of an Access, and checks them. Bad files of a certificate or of authorities that former has too do not
+// stop a change of anything else: former's contents stay.
+func (a *Access) open(former *conditions, log *slog.Logger) (addr sockopt.Address, c *conditions, err error) {
 	if addr, err = ParseAddress(a.Bind); err != nil {
 		return addr, nil, err
 	}
@@ -66,17 +68,22 @@ func (a *Access) open(log *slog.Logger) (addr sockopt.Address, c *conditions, er
 	if a.Group != "" && !hasMode(a.Bind) {
 		addr.Mode = groupMode
 	}
-	c = &conditions{read: digest(a.ReadToken), change: digest(a.ChangeToken)}
+	c = &conditions{read: digest(a.ReadToken), change: digest(a.ChangeToken), clientCA: a.ClientCA}
 	if c.group, err = groupOf(a.Group); err != nil {
 		return addr, nil, err
 	}
 	if a.Cert == "" {
 		return addr, c, nil
 	}
-	if c.pair, err = keypair.New(a.Cert, a.Key, log); err != nil {
+	if c.pair, err = former.pair.Next(a.Cert, a.Key, log); err != nil {
 		return addr, nil, err
 	}
-	if c.authorities, err = authorities(a.ClientCA, file.ReadPEM); err != nil {
+	c.authorities, err = authorities(a.ClientCA, file.ReadPEM)
+	switch {
+	case err != nil && former.authorities != nil && former.clientCA == a.ClientCA:
+		log.Warn("the new authorities cannot be used, and the former ones stay in use", "files", []string{a.ClientCA}, "error", err)
+		c.authorities = former.authorities
+	case err != nil:
 		return addr, nil, err
 	}
 	c.tls = &tls.Config{

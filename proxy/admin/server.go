@@ -117,7 +117,7 @@ func (s *Server) Prepare(ctx context.Context, a Access) (*Move, error) {
 	if a.Bind == "" { // no token, certificate or group is valid
 		return &Move{s.place.PrepareNone(), s, new(conditions), nil}, nil
 	}
-	addr, conditions, err := a.open(s.log)
+	addr, conditions, err := a.open(s.inForce.Load(), s.log)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,11 @@ func (e *traceExport) prepareTraces(c *change) error {
 		return nil
 	}
 	settings, err := e.traceSettings(c.cfg.Traces)
-	if err != nil {
+	switch {
+	case err != nil && e.cfg != nil && e.cfg.Traces != nil && c.cfg.Traces.Same(e.cfg.Traces):
+		e.log.Warn("the files of traces cannot be used, and their former contents stay in use", "error", err)
+		return nil
+	case err != nil:
 		return fmt.Errorf("traces: %w", err)
 	}
 	c.commits = append(c.commits, func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -138,6 +139,22 @@ func TestTracesOverReloads(t *testing.T) {
 	if n := first.Distinct(); n != 0 {
 		t.Errorf("%d spans went to the first one", n)
 	}
+}
+
+// TestTracesKeepTheirFiles: a bad file of traces does not stop a rollback of anything else.
+func TestTracesKeepTheirFiles(t *testing.T) {
+	t.Parallel()
+
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	cert, _ := certificate.New(t, "a.test")
+	must(t, os.WriteFile(ca, []byte(cert), 0o600))
+	text := fmt.Sprintf("traces: {endpoint: 'https://127.0.0.1:1', tls: {ca: %q}}\nlisteners: [{name: a, bind: '127.0.0.1:0', upstream: u}]\nupstreams: [{name: u, endpoints: ['127.0.0.1:1']}]\n", ca)
+	r := start(t, text)
+	before := r.Load(text)
+	r.Reload(text + "limits: {per_second: 1}\n")
+	must(t, os.WriteFile(ca, []byte("bad"), 0o600))
+	must(t, r.Apply(t.Context(), before))
+	r.Logs("their former contents stay in use")
 }
 
 // TestTracesOfDrain: sessions that end in a drain, or are cut by it, leave their spans before

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/testutil/certificate"
 	"github.com/penstock/penstock/internal/testutil/condition"
 	"github.com/penstock/penstock/internal/testutil/sockets"
 	"github.com/penstock/penstock/proxy/admin"
@@ -264,6 +265,34 @@ func TestRolledBackFileIsNotReadAgain(t *testing.T) {
 	r.writeText(r.text("admin.sock", "c")) // the next event
 	r.says(`"generation":3,"by":"watch"`)
 	r.has("c")
+}
+
+// TestRollbackWithBadFiles: files of the admin address and of the metrics that are bad at the moment of a rollback do not stop it.
+func TestRollbackWithBadFiles(t *testing.T) {
+	t.Parallel()
+
+	r := newRun(t, t.TempDir(), "a")
+	cert, key := certificate.New(t, "a.test")
+	for name, text := range map[string]string{"c": cert, "k": key, "ca": cert, "token": "0123456789abcdef"} {
+		must(t, os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600))
+	}
+	admin, metrics := sockets.Port(t), sockets.Port(t)
+	secured := func(listener string) string {
+		_, rest, _ := strings.Cut(r.text("", listener), "\n")
+		return fmt.Sprintf("admin: {bind: %q, change_token: 'file:token', tls: {cert: c, key: k, client_ca: ca}}\nmetrics: {bind: %q, allow: ['127.0.0.0/8'], tls: {cert: c, key: k}}\n",
+			"127.0.0.1:"+admin, "127.0.0.1:"+metrics) + rest
+	}
+	r.writeText(secured("a"))
+	go r.run([]string{"run", "--config", r.file, "--log", "json"})
+	r.says("starting")
+	t.Cleanup(func() { r.end(cli.ExitOK) })
+	r.writeText(secured("b"))
+	r.tells(cli.ExitOK, "reload", "--config", r.file, "--confirm", "2s")
+	for _, name := range []string{"c", "k", "ca"} {
+		must(t, os.WriteFile(filepath.Join(r.dir, name), []byte("bad"), 0o600))
+	}
+	r.says(`"msg":"configuration rolled back"`)
+	r.has("a")
 }
 
 // TestRolledBackChangeOfAnEditedFile: the status tells of a change that was rolled back as long as the file has a part of it,

@@ -41,6 +41,15 @@ func New(cert, key string, log *slog.Logger) (*Pair, error) {
 	return p, nil
 }
 
+// Next returns p, which may be nil, if it has these files: bad files do not stop a change of anything else. Otherwise it
+// returns a new Pair.
+func (p *Pair) Next(cert, key string, log *slog.Logger) (*Pair, error) {
+	if p != nil && p.cert == cert && p.key == key {
+		return p, nil
+	}
+	return New(cert, key, log)
+}
+
 // look looks at the files without reading them.
 func (p *Pair) look() ([2]os.FileInfo, error) {
 	return file.Within(p.cert, func() (files [2]os.FileInfo) {

@@ -100,7 +100,11 @@ func (s *Server) Prepare(ctx context.Context, cfg *Config) (*Move, error) {
 		now.token = &sum
 	}
 	if cfg.Cert != "" {
-		pair, err := keypair.New(cfg.Cert, cfg.Key, s.log)
+		var former *keypair.Pair
+		if before := s.now.Load(); before != nil {
+			former = before.pair
+		}
+		pair, err := former.Next(cfg.Cert, cfg.Key, s.log)
 		if err != nil {
 			return nil, err
 		}

@@ -192,8 +192,8 @@ func TestTLS(t *testing.T) {
 	}
 	must(t, os.Remove(path("c")))
 	write("no certificate", "no key")
-	if _, err := s.Prepare(t.Context(), &Config{Address: loopback, Allow: allow(), Cert: path("c"), Key: path("k")}); err == nil || strings.Contains(err.Error(), "\n") {
-		t.Errorf("broken files: %v", err)
+	if _, err := s.Prepare(t.Context(), &Config{Address: loopback, Allow: allow(), Cert: path("k"), Key: path("c")}); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("other files, which are broken: %v", err)
 	}
 }
 
