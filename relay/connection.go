@@ -29,6 +29,7 @@ type leg struct {
 type legState struct {
 	shut atomic.Bool                 // set before the end of file is passed on to it
 	gone atomic.Pointer[writeFailed] // a Write of it has failed
+	busy atomic.Bool                 // a Write of it has not returned, or gone does not have its error yet
 	ours bool                        // only the session writes to it, or ends it
 	over bool                        // its owner had ended it before the session
 	// stopped is set before the session ends the leg's reads. A wrapper may answer that by io.EOF, which is then

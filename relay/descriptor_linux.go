@@ -291,6 +291,12 @@ func (l *legState) look(c any) {
 	})
 }
 
+// aborted reports whether the socket beneath c, if any, is tcpAborted.
+func (l *legState) aborted(c any) (is bool) {
+	withSocket(c, func(fd int) { is = l.tcpAborted(fd) })
+	return is
+}
+
 // withSocket calls f with the descriptor of the socket beneath c, if there is one.
 func withSocket(c any, f func(fd int)) {
 	sc, ok := innermost(c).(syscall.Conn)

@@ -81,9 +81,11 @@ func (s *opaqueSource) raiseMark(int) bool { return false }
 
 func (s *opaqueSource) lowerMark() {}
 
-// aborted reports no reset: a wrapper's end of file came from its peer, whatever became of the socket beneath after that. A
-// Write that has failed is in the leg, see recv.
-func (s *opaqueSource) aborted() bool { return false }
+// aborted reports whether a Write of the session has met a reset of the TCP socket beneath, if there is one. Otherwise a
+// wrapper's end of file came from its peer, whatever became of the socket after that.
+func (s *opaqueSource) aborted() bool {
+	return s.leg.busy.Load() && s.leg.aborted(s.r) || s.leg.gone.Load() != nil
+}
 
 func (s *opaqueSource) queued() int { return 0 }
 
@@ -104,6 +106,8 @@ type liar struct{}
 func (liar) Write(p []byte) (int, error) { return len(p) + 1, nil }
 
 func (s *opaqueSink) send(p []byte) (int, error) {
+	s.leg.busy.Store(true)
+	defer s.leg.busy.Store(false)
 	n, err := s.w.Write(p)
 	if n < 0 || n > len(p) { // nobody knows which bytes were written
 		n = 0

@@ -34,6 +34,8 @@ func (*descriptor) untaken(bool) int64 { return 0 }
 
 func (*descriptor) stopped() bool { return false }
 
+func (l *legState) aborted(any) bool { return false }
+
 func (l *legState) look(any) {}
 
 func (p *loopSocket) inspect() Leg { return Leg{} }
