@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/internal/topology"
 	"github.com/penstock/penstock/proxy/internal/nearest"
@@ -180,7 +181,7 @@ func (d *decoder) pairs(o *object, v reflect.Value, n *yaml.Node, seen *written,
 		case d.adminOnly && o == root() && key.Value != "admin" && key.Value != "include":
 		case d.bindOnly && o != root() && key.Value != "bind":
 		case f == nil:
-			if meant := d.unknown(o, key.Value, at); meant != nil {
+			if meant := d.unknown(o, key.Value, value, at); meant != nil {
 				guesses = append(guesses, guess{meant, value})
 			} else {
 				d.strange[v.Addr().Interface()] = true
@@ -437,13 +438,17 @@ type guess struct {
 
 // unknown reports an unknown key with a suggestion. If it suggests a key of the same group, it returns this key.
 // Otherwise it may suggest a key of an inner group.
-func (d *decoder) unknown(o *object, key string, at place) *field {
+func (d *decoder) unknown(o *object, key string, value *yaml.Node, at place) *field {
 	if d.full() {
 		d.dropped++
 		return nil
 	}
 	if o.typ == reflect.TypeFor[Rewrite]() && slices.Contains(formerRewriteKeys, key) {
 		d.complainAt(at, formerRewriteFix, "%s of rewrite was removed", key)
+		return nil
+	}
+	if wait := queueTimeout(o, key, target(value)); wait != "" {
+		d.complainAt(at, "write queue: {timeout: "+wait+"}, a key of upstreams", "unknown key %q", key)
 		return nil
 	}
 	written, meant := key, closest(key, o.keys())
@@ -476,6 +481,20 @@ func (d *decoder) unknown(o *object, key string, at place) *field {
 	}
 	d.complainAt(at, fix, "unknown key %q", written)
 	return o.byKey[meant]
+}
+
+// queueTimeout returns the time of HAProxy's "timeout queue" if an unknown key of a group stands for it, or "".
+func queueTimeout(o *object, key string, value *yaml.Node) string {
+	within := o.typ == reflect.TypeFor[Timeouts]()
+	for i := 0; (key == "timeout" || key == "timeouts") && value.Kind == yaml.MappingNode && i < len(value.Content); i += 2 {
+		if value.Content[i].Value == "queue" {
+			key, value, within = "queue", target(value.Content[i+1]), true
+		}
+	}
+	if !within || key != "queue" || value.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return value.Value
 }
 
 // ofHAProxy maps words of HAProxy that resemble none of our keys to the keys that they may mean. If there are several
@@ -549,6 +568,9 @@ func (f *field) sectionFix(n *yaml.Node) string {
 		return "leave it out: then it is off"
 	case f.without != "" && meansOff(n.Value):
 		return "write " + f.key + ": " + f.without
+	}
+	if _, err := time.ParseDuration(n.Value); err == nil && f.typ == reflect.TypeFor[Queue]() && n.Tag == "!!str" {
+		return "write queue: {timeout: " + n.Value + "}, a key of upstreams"
 	}
 	switch {
 	case f.on:
