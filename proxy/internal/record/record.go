@@ -102,7 +102,7 @@ type Record struct {
 	// of file was passed on, which came from the side Result.First. Ended is when the session ended.
 	ClientFirst, EndpointFirst, HalfClosed, Ended int64
 
-	// Retries is how many attempts followed a failed attempt. Redispatched says that the last attempt went to
+	// Retries is how many retries were taken under retry.attempts, and not while held. Redispatched says that the last attempt went to
 	// another endpoint than the first attempt.
 	Retries      uint16
 	Redispatched bool
