@@ -243,10 +243,10 @@ func (t *descriptors) release(needed bool) {
 	}
 }
 
-// passSpare is release for a client that is handed over. If descriptors may be short, it returns the client's spare
-// descriptor, which the caller then owns. Otherwise the other loop has one, or makes one.
+// passSpare is release for a client that is handed over. It returns the client's spare descriptor, which the caller then
+// owns.
 func (t *descriptors) passSpare(needed bool) (spare *os.File) {
-	if last := len(t.spare) - 1; needed && t.near && last >= 0 {
+	if last := len(t.spare) - 1; needed && last >= 0 {
 		spare, t.spare = t.spare[last], t.spare[:last]
 	}
 	t.release(needed)
