@@ -5,8 +5,8 @@
 // src); [Wrap] lets code that calls io.Copy use a relay unchanged. These three functions share the default relay.
 // A [Relay] made by [New] has its own timeouts and thresholds, and holds the resources that its sessions share:
 // the pool of kernel pipes and the pool of copy buffers. To end, close your listener, wait for the sessions, and
-// reset the sessions that are left by [Relay.Close]. [Relay.Shutdown] waits for them, but refuses clients whose
-// target is still being dialed: if these should be served, wait for your goroutines.
+// let [Relay.Close] reset those that are left. [Relay.Shutdown] waits too, but refuses clients whose target is
+// still being dialed: to serve these, wait for your goroutines instead.
 //
 // See [Engine] for how bytes move, [Session] for how a session ends, [Result] for what it has moved, and [Limits]
 // for the limits of single sessions. A wrapper that is an [Unwrapper] lets a relay move bytes beneath it.
