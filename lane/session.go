@@ -449,11 +449,9 @@ func (s *Session) arm() {
 // that has no owner; an owner arms its sessions itself.
 func (s *Session) grace() (another bool) {
 	s.mu.Lock()
-	if s.is(again) && s.phase == relaying && s.stays() == None {
-		s.set(again, false)
-		another = s.record().ForgetNotes()
-	}
-	if another {
+	repeated := s.is(again)
+	s.set(again, false)
+	if repeated && s.phase == relaying && s.stays() == None && s.record().ForgetNotes() {
 		s.mu.Unlock()
 		return true
 	}

@@ -28,7 +28,7 @@ func TestDialWaitsForAPlace(t *testing.T) {
 	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
-	first, err := net.Dial("unix", path) // the one that fits
+	first, err := net.Dial("unix", path) // fills the queue
 	if err != nil {
 		t.Fatal(err)
 	}

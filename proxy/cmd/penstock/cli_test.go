@@ -423,7 +423,7 @@ func TestUnits(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "session-log.md"))
 	must(t, err)
 	if got := setting(t, "penstock.service", "LogsDirectory"); len(got) != 1 || !strings.Contains(string(page), "{to: /var/log/"+got[0]+"/") {
-		t.Errorf("LogsDirectory %q is not that of the session log", got)
+		t.Errorf("LogsDirectory %q is not the directory of the session log in session-log.md", got)
 	}
 }
 
